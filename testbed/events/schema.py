@@ -1,0 +1,439 @@
+"""Every event that Looplane logs, in one place.
+
+An event says what *has* happened (`noun.verbed`). It holds facts in true units; the driver that logs it adds `t`
+(true nanoseconds since the run's epoch), `node` and `seq` (see `testbed.events.log`). Unknown fields are refused:
+an undeclared field is a schema bug.
+
+`request` is the server's number for a request, unique in a run; `name` is what the client called it (x-request-id).
+`request.arrived` ties the two. `slot` is a place in the ring, `incarnation` how often that place has been used.
+Steps 1-13 are the numbered circles of Blink's architecture figure (papers/blink summary, Figure 2).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, TypeAlias, Union
+
+from testbed.machine import Event
+from testbed.units import Nanoseconds
+
+# --- the run and its nodes -------------------------------------------------------------------------------------
+
+
+class RunStarted(Event, frozen=True, tag="run.started"):
+    """The barrier has opened: every node is ready and the epoch is set."""
+
+    system: str
+    clock: str
+    """`simulated` or `wall`."""
+    dilation: float
+    byte_scale: int
+    seed: int
+    requests: int
+    """How many requests the workload will send; 0 when it is open-ended (`looplane serve`)."""
+
+
+class RunFinished(Event, frozen=True, tag="run.finished"):
+    """Nothing more will happen in this run."""
+
+    outcome: str
+    """passed, failed, errored, cancelled or lost."""
+    detail: str = ""
+
+
+class StageEntered(Event, frozen=True, tag="stage.entered"):
+    """The bench moved on: preparing, network, nodes, running, finalising, cleaned."""
+
+    stage: str
+    detail: str = ""
+
+
+class NodeReady(Event, frozen=True, tag="node.ready"):
+    """The node's software waits at the barrier."""
+
+    role: str
+    pid: int
+
+
+class NodeHeartbeat(Event, frozen=True, tag="node.heartbeat"):
+    """Written every 100 ms of wall time: the log of this node is complete up to this `t`."""
+
+    level: ClassVar[str] = "debug"
+
+
+class NodeStopped(Event, frozen=True, tag="node.stopped"):
+    """The node's software has ended. `code` is its exit code, `detail` its last words if it died."""
+
+    code: int
+    detail: str = ""
+
+
+class HostProvisioned(Event, frozen=True, tag="host.provisioned"):
+    """The host has loaded the model and captured the graphs, and leaves the path (Blink, initialisation phase)."""
+
+    model: str
+    weights_bytes: int
+    graphs: int
+    kv_blocks: int
+
+
+class LineLogged(Event, frozen=True, tag="line.logged"):
+    """One line of a node's own log."""
+
+    text: str
+    severity: str = "info"
+
+
+# --- one request, steps 1-5: network, tokeniser, slot tracker, RDMA write ---------------------------------------
+
+
+class RequestArrived(Event, frozen=True, tag="request.arrived"):
+    """Step 1: the front end has the client's request."""
+
+    request: int
+    name: str
+    prompt_characters: int
+    max_tokens: int
+
+
+class RequestTokenised(Event, frozen=True, tag="request.tokenised"):
+    """Step 2: the prompt is token ids."""
+
+    request: int
+    tokens: int
+
+
+class SlotSought(Event, frozen=True, tag="slot.sought"):
+    """Step 3: the slot tracker is asked for an empty slot; `free` is how many its cache knows."""
+
+    request: int
+    free: int
+
+
+class SlotFound(Event, frozen=True, tag="slot.found"):
+    """Step 4: the slot tracker names a slot, after `probes` looks at its cache."""
+
+    request: int
+    slot: int
+    probes: int
+
+
+class PromptWritten(Event, frozen=True, tag="prompt.written"):
+    """Step 5: prompt and descriptor lie in GPU memory and the slot is `prefill_pending`.
+
+    `operations` is how many RDMA operations carried the burst in which this prompt travelled, `burst` how many
+    prompts it held."""
+
+    request: int
+    slot: int
+    incarnation: int
+    bytes: int
+    operations: int
+    burst: int
+
+
+class RequestRefused(Event, frozen=True, tag="request.refused"):
+    """The front end could not take the request."""
+
+    request: int
+    name: str
+    reason: str
+    """ring_full, context_length_exceeded, invalid_request, unavailable, ..."""
+    level: ClassVar[str] = "warning"
+
+
+class RequestAbandoned(Event, frozen=True, tag="request.abandoned"):
+    """The client went away; slot and KV blocks are freed."""
+
+    request: int
+    level: ClassVar[str] = "warning"
+
+
+class RequestServed(Event, frozen=True, tag="request.served"):
+    """The front end has streamed the last token and released the slot."""
+
+    request: int
+    tokens: int
+    reason: str
+    """stop, length or cancelled."""
+
+
+# --- steps 6-10: the resident scheduler and the device --------------------------------------------------------
+
+
+class SlotClaimed(Event, frozen=True, tag="slot.claimed"):
+    """Step 6: the resident scheduler found the pending slot in a scan and claimed it by compare-and-swap."""
+
+    request: int
+    slot: int
+    incarnation: int
+    scan: int
+    """Number of the ring scan that found it."""
+
+
+class SlotMoved(Event, frozen=True, tag="slot.moved"):
+    """A slot changed state by a move of the table (testbed.blink.slots)."""
+
+    slot: int
+    incarnation: int
+    before: str
+    after: str
+    request: int
+
+
+class GraphSelected(Event, frozen=True, tag="graph.selected"):
+    """Step 7: the cached graph for the present batch, by one look-up."""
+
+    launch: int
+    kind: str
+    """prefill or decode."""
+    graph: str
+    requests: tuple[int, ...]
+    tokens: int
+    """Longest sequence in the batch, in tokens."""
+    fallback: bool
+    """True when no grid point fitted and the largest shape was taken."""
+
+
+class GraphLaunched(Event, frozen=True, tag="graph.launched"):
+    """Step 8: the graph runs on the device."""
+
+    launch: int
+    kind: str
+    graph: str
+    mode: str
+    """fire_and_forget, tail, or host for the baselines."""
+    batch: int
+    window: int
+    """Which launch window this is, from 0."""
+    in_window: int
+    """Fire-and-forget launches so far in this window, this one included (at most 120)."""
+    cost: Nanoseconds
+
+
+class TokensSampled(Event, frozen=True, tag="tokens.sampled"):
+    """Step 9: the graph's own sampling has put one token for each request into the extraction buffer."""
+
+    launch: int
+    requests: tuple[int, ...]
+    tokens: tuple[int, ...]
+
+
+class TokensPublished(Event, frozen=True, tag="tokens.published"):
+    """Step 10: tokens, generation counts and states are in the ring; `counts` are tokens generated so far."""
+
+    launch: int
+    requests: tuple[int, ...]
+    counts: tuple[int, ...]
+
+
+class WindowRelaunched(Event, frozen=True, tag="window.relaunched"):
+    """The scheduler tail-launched itself: the window's count is 0 again, and the drain cost `gap`."""
+
+    window: int
+    launches: int
+    gap: Nanoseconds
+
+
+class BatchChanged(Event, frozen=True, tag="batch.changed"):
+    """Membership of the running batch after a step; KV blocks left in the pool."""
+
+    running: int
+    paused: int
+    pending: int
+    kv_blocks_free: int
+    kv_blocks_total: int
+
+
+class DeviceFaulted(Event, frozen=True, tag="device.faulted"):
+    """The emulated device refused a launch as CUDA would, or a rule was broken."""
+
+    code: str
+    detail: str
+    level: ClassVar[str] = "error"
+
+
+# --- steps 11-13: the token reader and the stream ----------------------------------------------------------------
+
+
+class TokensRead(Event, frozen=True, tag="tokens.read"):
+    """Step 11: the token reader fetched tokens `first` to `first + count - 1` of a request by RDMA READ."""
+
+    request: int
+    first: int
+    count: int
+    urgent: bool = False
+    """True while the slot was in the urgent set (no token seen before)."""
+
+
+class TokensDetokenised(Event, frozen=True, tag="tokens.detokenised"):
+    """Step 12: ids are text; `text` is empty while an incomplete UTF-8 sequence is held back."""
+
+    request: int
+    first: int
+    count: int
+    text: str
+
+
+class TokensStreamed(Event, frozen=True, tag="tokens.streamed"):
+    """Step 13: the text went to the client as server-sent events."""
+
+    request: int
+    first: int
+    count: int
+
+
+class ReaderMeasured(Event, frozen=True, tag="reader.measured"):
+    """What the front end's polling did since the last such event."""
+
+    polls: int
+    interval: Nanoseconds
+    """Present polling interval."""
+    metadata_bytes: int
+    token_reads: int
+    tracker_refreshes: int
+    level: ClassVar[str] = "debug"
+
+
+class VerbFailed(Event, frozen=True, tag="verb.failed"):
+    """A work request ended with an error completion."""
+
+    verb: str
+    peer: str
+    status: str
+    level: ClassVar[str] = "error"
+
+
+# --- the client's side: what latency is measured from --------------------------------------------------------------
+
+
+class RequestSent(Event, frozen=True, tag="request.sent"):
+    """The client sent the request; `lag` is how long after its scheduled arrival (open loop, serving.md §3)."""
+
+    name: str
+    scheduled: Nanoseconds
+    lag: Nanoseconds
+    prompt_tokens: int
+    max_tokens: int
+
+
+class TokenReceived(Event, frozen=True, tag="token.received"):
+    """A chunk with `count` tokens reached the client; `index` is the place of its first token, from 0."""
+
+    name: str
+    index: int
+    count: int = 1
+
+
+class RequestFinished(Event, frozen=True, tag="request.finished"):
+    """The client has the whole answer. `tokens` is the server's usage figure."""
+
+    name: str
+    tokens: int
+    reason: str
+
+
+class RequestFailed(Event, frozen=True, tag="request.failed"):
+    """The request ended without a whole answer; it counts in no latency."""
+
+    name: str
+    error: str
+    level: ClassVar[str] = "warning"
+
+
+# --- fidelity: what a wall-clock run measures about itself -----------------------------------------------------------
+
+
+class ClockMeasured(Event, frozen=True, tag="clock.measured"):
+    """How late this node woke since the last such event, in *wall* nanoseconds."""
+
+    wakes: int
+    p50: Nanoseconds
+    p99: Nanoseconds
+    worst: Nanoseconds
+    level: ClassVar[str] = "debug"
+
+
+class ClockLate(Event, frozen=True, tag="clock.late"):
+    """One wake was later than the threshold, in wall nanoseconds."""
+
+    lateness: Nanoseconds
+    level: ClassVar[str] = "warning"
+
+
+class LinkMeasured(Event, frozen=True, tag="link.measured"):
+    """A port's counters over `interval` (wall nanoseconds), read from the kernel; rates already in true units."""
+
+    port: str
+    lane: int
+    """Virtual lane, or -1 for the whole port."""
+    interval: Nanoseconds
+    bytes: int
+    packets: int
+    drops: int
+    rate_bits_per_s: int
+    setting_bits_per_s: int
+    level: ClassVar[str] = "debug"
+
+
+class RnicMeasured(Event, frozen=True, tag="rnic.measured"):
+    """A soft RNIC's counters since the last such event."""
+
+    node: str
+    packets_sent: int
+    packets_received: int
+    resent: int
+    naks: int
+    icrc_errors: int
+    sequence_errors: int
+    level: ClassVar[str] = "debug"
+
+
+class CpuMeasured(Event, frozen=True, tag="cpu.measured"):
+    """Pressure stall information of the machine: share of time in which some task waited for a CPU, in percent.
+
+    -1 where the kernel has no PSI."""
+
+    some_percent: float
+    busy_percent: float
+    level: ClassVar[str] = "debug"
+
+
+class LanesApplied(Event, frozen=True, tag="lanes.applied"):
+    """The classes of a port, as read back from the kernel after setting them."""
+
+    port: str
+    setting_bits_per_s: int
+    classes: tuple[str, ...]
+
+
+class CaptureFinished(Event, frozen=True, tag="capture.finished"):
+    """A capture file is complete."""
+
+    port: str
+    file: str
+    packets: int
+
+
+class FidelityJudged(Event, frozen=True, tag="fidelity.judged"):
+    """The verdict: faithful, degraded or invalid, with a reason for each threshold that was crossed."""
+
+    verdict: str
+    reasons: tuple[str, ...]
+
+
+AnyEvent: TypeAlias = Union[  # noqa: UP007  # msgspec wants one flat tagged union
+    RunStarted, RunFinished, StageEntered, NodeReady, NodeHeartbeat, NodeStopped, HostProvisioned, LineLogged,
+    RequestArrived, RequestTokenised, SlotSought, SlotFound, PromptWritten, RequestRefused, RequestAbandoned,
+    RequestServed, SlotClaimed, SlotMoved, GraphSelected, GraphLaunched, TokensSampled, TokensPublished,
+    WindowRelaunched, BatchChanged, DeviceFaulted, TokensRead, TokensDetokenised, TokensStreamed, ReaderMeasured,
+    VerbFailed, RequestSent, TokenReceived, RequestFinished, RequestFailed, ClockMeasured, ClockLate, LinkMeasured,
+    RnicMeasured, CpuMeasured, LanesApplied, CaptureFinished, FidelityJudged,
+]  # fmt: skip
+"""The whole schema as one tagged union."""
+
+BLINK_STEPS: dict[int, type[Event]] = {
+    1: RequestArrived, 2: RequestTokenised, 3: SlotSought, 4: SlotFound, 5: PromptWritten, 6: SlotClaimed,
+    7: GraphSelected, 8: GraphLaunched, 9: TokensSampled, 10: TokensPublished, 11: TokensRead,
+    12: TokensDetokenised, 13: TokensStreamed,
+}  # fmt: skip
+"""The thirteen numbered steps of Blink's architecture figure, one event each."""

@@ -1,0 +1,133 @@
+"""A plan: everything that is decided before a run starts, in one file (`plan.json`) that every process reads.
+
+Names, addresses, queue-pair numbers, keys and rates are fixed here, so nodes need no exchange of their own: the
+topology builds what the plan says, a soft RNIC opens the queue pairs it lists, a node finds its regions in it.
+Rates are true ones; `kernel_rate_bits_per_s` is what the emulation sets (true ÷ byte_scale ÷ dilation).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from testbed.network.lanes import LaneTable
+
+
+class PortPlan(msgspec.Struct, frozen=True):
+    """One interface of a node."""
+
+    interface: str
+    """Name inside the node, at most 15 characters: front0, cnic0, snic0."""
+    fabric: str
+    """front, compute or storage."""
+    address: str
+    """IPv4, without a prefix length; all ports of a fabric share one /24."""
+    mac: str
+    rate_bits_per_s: int
+    kernel_rate_bits_per_s: int
+
+
+class FabricPlan(msgspec.Struct, frozen=True):
+    """One switch and its ports."""
+
+    name: str
+    subnet: str
+    """As 10.61.0.0/24."""
+    mtu: int
+    """Ethernet MTU of every port: 1500 on front, 4200 where RoCEv2 has a path MTU of 4096."""
+    roce: bool
+    """True where soft RNICs speak; their egress at the switch is shaped into lanes."""
+    lanes: LaneTable | None = None
+
+
+class QueuePairPlan(msgspec.Struct, frozen=True):
+    """One end of a reliable connection."""
+
+    peer: str
+    """Name of the node at the other end."""
+    interface: str
+    number: int
+    """24 bits, unique on the node."""
+    peer_number: int
+    peer_address: str
+    initial_psn: int
+    peer_psn: int
+    service_level: int = 0
+
+
+class RegionPlan(msgspec.Struct, frozen=True):
+    """A memory region that peers may reach."""
+
+    name: str
+    size: int
+    address: int
+    key: int
+    bulk: bool = False
+    """Bulk regions (KV, weights) are scaled by `byte_scale` on the wire; rings and metadata never."""
+
+
+class NodePlan(msgspec.Struct, frozen=True):
+    """One emulated node."""
+
+    name: str
+    role: Literal["client", "dpu", "gpu", "host", "storage", "prefill", "decode"]
+    cores: Literal["host", "hardware"]
+    """Which CPU set: the host's and its neighbours', or that of hardware with silicon of its own."""
+    memory_mib: int
+    ports: tuple[PortPlan, ...] = ()
+    queue_pairs: tuple[QueuePairPlan, ...] = ()
+    regions: tuple[RegionPlan, ...] = ()
+
+
+class CapturePlan(msgspec.Struct, frozen=True):
+    """A capture at a switch port: `node`'s `interface`."""
+
+    node: str
+    interface: str
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """The whole run."""
+
+    run: str
+    """Run id; also the folder's name."""
+    label: str
+    """Six hex digits that every kernel and Docker name of this run carries."""
+    clock: Literal["simulated", "wall"]
+    system: str
+    """Name of the system in the spec."""
+    kind: str
+    """Row of `testbed.experiment.assembly.SYSTEMS`."""
+    seed: int
+    dilation: float
+    byte_scale: int
+    path_mtu: int
+    fabrics: tuple[FabricPlan, ...]
+    nodes: tuple[NodePlan, ...]
+    parameters: dict[str, Any]
+    """The system's parameters, complete with defaults; the row's parameter class reads them."""
+    workload: dict[str, Any]
+    """The workload, complete with defaults (`testbed.experiment.spec`)."""
+    captures: tuple[CapturePlan, ...] = ()
+    time_limit_s: float = 600.0
+    """Wall seconds after which the bench ends the run as errored."""
+    notes: tuple[str, ...] = ()
+    """What the planner chose and why: scaling, packet budget, anything a reader must know."""
+
+    def node(self, name: str) -> NodePlan:
+        """The node `name`. Raises KeyError if the plan has none."""
+        for node in self.nodes:
+            if node.name == name:
+                return node
+        raise KeyError(name)
+
+
+def read_plan(data: bytes) -> Plan:
+    """A plan from the bytes of `plan.json`. Raises msgspec.ValidationError on anything unknown or missing."""
+    return msgspec.json.decode(data, type=Plan)
+
+
+def write_plan(plan: Plan) -> bytes:
+    """`plan.json` of a plan, indented for people."""
+    return msgspec.json.format(msgspec.json.encode(plan), indent=1) + b"\n"
