@@ -1,0 +1,73 @@
+"""`looplane VERB …`: finds the verb's module, parses its arguments and turns foreseen faults into one line each."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from typing import NamedTuple
+
+from testbed.command.exit_codes import CommandError, ExitCode
+
+
+class Verb(NamedTuple):
+    """A row of the table of verbs. The module is imported only when its verb is used, so that each starts fast."""
+
+    summary: str
+    module: str
+
+
+VERBS: dict[str, Verb] = {
+    "demo": Verb("run the demonstration: Blink served end to end on an emulated network", "testbed.command.demo"),
+    "test": Verb("run every check that CI runs", "testbed.command.check"),
+    "up": Verb("start the web console; prints its address, user and a one-time password", "testbed.command.up"),
+    "stop": Verb("stop the web console", "testbed.command.stop"),
+    "doctor": Verb("say what this host can emulate, and what would help", "testbed.command.doctor"),
+    "validate": Verb("read experiment files and name every fault", "testbed.command.validate"),
+    "run": Verb("run an experiment file", "testbed.command.run"),
+    "serve": Verb("serve an experiment's system to OpenAI-compatible clients", "testbed.command.serve"),
+    "report": Verb("print a finished run's report and write its HTML page", "testbed.command.report"),
+    "export": Verb("export a run as a Perfetto trace, CSV, JSON or JUnit XML", "testbed.command.export"),
+    "clean": Verb("remove what dead runs have left on this host", "testbed.command.clean"),
+    "bench": Verb("measure this host: slots, rings, RDMA operations, events", "testbed.command.bench"),
+    "schema": Verb("print the JSON schema of experiment files", "testbed.command.schema"),
+}
+
+
+def build_parser(verb: str | None) -> argparse.ArgumentParser:
+    """The parser; only the module of `verb` is loaded, the others are named by their summary."""
+    parser = argparse.ArgumentParser(
+        prog="looplane",
+        description="Hardware-in-the-loop emulation testbed for CPU-free and dual-path LLM serving.",
+        epilog="Exit codes: 0 passed, 1 an expectation failed, 2 bad input, 3 this host cannot (says why), "
+        "4 errored or fidelity invalid.",
+    )
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    for name, row in VERBS.items():
+        child = verbs.add_parser(name, help=row.summary, description=row.summary[0].upper() + row.summary[1:] + ".")
+        if name == verb:
+            module = importlib.import_module(row.module)
+            module.add_arguments(child)
+            child.set_defaults(main=module.main)
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs one verb and returns its exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if not words or words[0] in ("help", "-h", "--help"):
+        build_parser(None).print_help()
+        return ExitCode.PASSED if words else ExitCode.BAD_INPUT
+    arguments = build_parser(words[0]).parse_args(words)
+    try:
+        return int(arguments.main(arguments))
+    except CommandError as error:
+        print(f"looplane: {error}", file=sys.stderr)
+        return error.code
+    except BrokenPipeError:  # the reader of a pipe went away: nobody is left to tell
+        sys.stderr.close()
+        return ExitCode.PASSED
+
+
+if __name__ == "__main__":
+    sys.exit(main())
