@@ -132,7 +132,7 @@ class Deliver(Effect, frozen=True):
     message: Message
 
 
-class Event(msgspec.Struct, frozen=True, tag_field="type"):
+class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type"):
     """Something that has happened, for the log. All events live in `testbed.events.schema` (one schema)."""
 
     level: ClassVar[str] = "info"

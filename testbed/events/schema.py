@@ -378,7 +378,8 @@ class LinkMeasured(Event, frozen=True, tag="link.measured"):
 class RnicMeasured(Event, frozen=True, tag="rnic.measured"):
     """A soft RNIC's counters since the last such event."""
 
-    node: str
+    rnic: str
+    """The node whose NIC it is; `node` itself is the record's own key."""
     packets_sent: int
     packets_received: int
     resent: int
