@@ -31,6 +31,8 @@ class Request(msgspec.Struct, frozen=True):
     sampling: Sampling = Sampling()
     scheduled: Nanoseconds = 0
     """When an open-loop client meant to send it."""
+    prompt_tokens: int = 0
+    """What the client's own tokeniser made of the prompt, for its log; 0 where it has none. No server looks at it."""
 
 
 class Submit(Message, frozen=True):
