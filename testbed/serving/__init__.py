@@ -1,1 +1,1 @@
-"""What at least two serving systems share: requests, tokens, KV blocks, batches, graphs, models and their step times."""
+"""What at least two serving systems share: requests, tokens, KV blocks, batches, graphs, models, step times."""

@@ -1,0 +1,164 @@
+"""What can be set about Blink, with the source of each default or the reason for our choice.
+
+"Summary" is papers/blink (arXiv 2604.07609, summarised); "not stated" means that no source has the number. Times are
+true nanoseconds of the modelled hardware.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from testbed.blink.ring import RingLayout
+from testbed.serving.graph_cache import (
+    DECODE,
+    PREFILL,
+    GraphCache,
+    GraphGrid,
+    decode_batches,
+    sequences_up_to,
+)
+from testbed.serving.models import H100_HBM_BYTES, MODELS, Model
+from testbed.units import MICROSECOND, MILLISECOND, SECOND, Nanoseconds
+
+
+class BlinkParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One Blink server: a DPU with the front end, a GPU with ring and resident scheduler."""
+
+    model: str = "llama-3-8b"
+    """Row of `testbed.serving.models.MODELS`. Summary, evaluation: Llama-3 8B, Phi-4 15B, Qwen-3 32B and 30B-A3B."""
+    context_tokens: int | None = None
+    """Longest prompt and answer together; None takes the model's own."""
+    hbm_bytes: int = H100_HBM_BYTES
+    """Memory of the GPU. Summary, evaluation: one H100 with 96 GB."""
+    activation_bytes: int = 8_000_000_000
+    """HBM for activations and the graphs' shared buffers. Our choice: leaves Qwen-3 32B about 20 GB for KV, as
+    serving.md 5.2 estimates."""
+    kv_block_tokens: int = 32
+    """Tokens in a KV block. Not stated; our choice, among the sizes that TensorRT-LLM uses (32 and 64)."""
+    kv_blocks: int | None = None
+    """Size of the KV pool in blocks; None takes what HBM leaves after weights, graphs and activations."""
+    max_batch: int = 80
+    """Most sequences in the running batch. Not stated: the free parameter of serving.md 5.2, where Blink's plateau
+    for Llama-3 8B is reached at a steady batch of about 82."""
+    prefills_per_pause: int = 4
+    """Prompts prefilled before a paused batch resumes. Not stated; our choice, so that a pause lengthens a step by
+    at most four prefills."""
+
+    slots: int = 4_096
+    """Slots of the ring. Summary, parallel slot scan."""
+    input_arena_tokens: int = 4_194_304
+    """Token ids that waiting prompts may occupy. Not stated; our choice: all slots with ShareGPT's mean prompt
+    (1,019 tokens)."""
+    token_arena_tokens: int = 2_097_152
+    """Token ids that answers may occupy. Not stated; our choice: all slots with 512 tokens (ShareGPT's mean answer
+    is 463)."""
+
+    burst_window: Nanoseconds = 2 * MICROSECOND
+    """How long the front end gathers prompts before it writes them together. Not stated; our choice: less than one
+    RDMA round trip."""
+    burst_prompts: int = 64
+    """Most prompts in one burst. Not stated; our choice: 64 mean prompts are 256 KiB."""
+    coalesce_gap_bytes: int = 256
+    """Token reads whose addresses are at most this far apart become one RDMA READ. Not stated; our choice: 256 bytes
+    take 10 ns at 200 Gbit/s, less than an operation of their own."""
+    task_pool: int = 1_024
+    """RDMA operations in flight before the front end queues them itself ("a large RDMA task pool", summary); size
+    not stated; our choice."""
+    submit_attempts: int = 8
+    """Slots tried for one prompt when another front end is quicker. Our choice."""
+    tokenise_per_token: Nanoseconds = 100
+    """Modelled time of the tokeniser on the DPU. Absolute times are not stated: about 1 us a token for HuggingFace's,
+    divided by the summary's 8 to 19.7 times."""
+    tracker_refresh_interval: Nanoseconds = 1 * MILLISECOND
+    """Age at which the slot tracker's cache is read again before a slot is sought. Not stated; our choice."""
+    poll_interval_min: Nanoseconds = 50 * MICROSECOND
+    """Shortest time between two metadata reads. Not stated; our choice: 64 KiB every 50 us are 10 Gbit/s of 200."""
+    poll_interval_max: Nanoseconds = 250 * MICROSECOND
+    """Longest time between two metadata reads while requests are served. Not stated; our choice: 3 % of a decode
+    step of Llama-3 8B."""
+    poll_outage_interval: Nanoseconds = 100 * MILLISECOND
+    """Longest time between two metadata reads while the GPU does not answer. Our choice."""
+    poll_work_cap: int = 256
+    """Most requests whose tokens one polling cycle fetches ("limits the work of a cycle", summary); not stated; our
+    choice."""
+    measure_interval: Nanoseconds = 100 * MILLISECOND
+    """Between two `reader.measured` events. Our choice."""
+    service_level: int = 0
+    """InfiniBand service level of the front end's operations."""
+
+    scan_cost: Nanoseconds = 3 * MICROSECOND
+    """One parallel scan of all slots. Summary: 1 to 5 us for 4,096 slots."""
+    idle_scan_limit: Nanoseconds = 50 * MICROSECOND
+    """An idle scheduler doubles its scan interval up to this. Our choice: the real one scans without a break, which
+    no emulator can; it delays a first token by at most 1 %."""
+    completion_poll: Nanoseconds = 20 * MICROSECOND
+    """Between two looks at the extraction buffer once a graph is overdue. Our choice; see `idle_scan_limit`."""
+    completion_patience: Nanoseconds = 10 * SECOND
+    """How long a graph may be overdue before the scheduler gives up on the device. Our choice: no poll for ever."""
+    window: int = 120
+    """Fire-and-forget launches of one parent execution. CUDA Programming Guide, device graph launch: at most 120."""
+    fire_and_forget_cost: Nanoseconds = 2_000
+    """Launch of a graph from the device. Summary: about 2 us."""
+    tail_launch_cost: Nanoseconds = 5_500
+    """Tail launch of the scheduler's own graph. Summary: about 5.5 us."""
+    graph_bytes: int = 2_500_000
+    """HBM of one captured graph. Summary: 2 to 3 MB with TensorRT."""
+
+    def __post_init__(self) -> None:
+        """Refuses what no server could be built from; msgspec reports it with the path."""
+        if self.model not in MODELS:
+            raise ValueError(f"model {self.model!r} is none of {', '.join(sorted(MODELS))}")
+        context = self.context_tokens
+        if context is not None and not 2 <= context <= MODELS[self.model].context_tokens:
+            raise ValueError(
+                f"context_tokens {context} is not between 2 and {self.model}'s {MODELS[self.model].context_tokens}"
+            )
+        for name in _POSITIVE:
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        for name in _NOT_NEGATIVE:
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative, not {getattr(self, name)}")
+        if self.kv_blocks is not None and self.kv_blocks < 1:
+            raise ValueError(f"kv_blocks must be at least 1, not {self.kv_blocks}")
+        if not self.poll_interval_min <= self.poll_interval_max <= self.poll_outage_interval:
+            raise ValueError("poll_interval_min, poll_interval_max and poll_outage_interval must ascend")
+        if self.max_batch > self.slots:
+            raise ValueError(f"max_batch {self.max_batch} is more than the ring's {self.slots} slots")
+        if self.service_level > 15:
+            raise ValueError(f"service_level must be 0 to 15, not {self.service_level}")
+        if self.window < 2:
+            raise ValueError("window must be at least 2: one prefill and one decode")
+        self.layout()
+
+    def served_model(self) -> Model:
+        """The row of `MODELS`."""
+        return MODELS[self.model]
+
+    def context(self) -> int:
+        """Longest prompt and answer together, in tokens."""
+        return self.context_tokens or self.served_model().context_tokens
+
+    def layout(self) -> RingLayout:
+        """Where everything lies in the region "ring"; its `size` is the region's size."""
+        return RingLayout(self.slots, self.input_arena_tokens, self.token_arena_tokens)
+
+    def graphs(self) -> GraphCache:
+        """The graphs that the host captures: one sequence a prefill, a dense grid for decode steps."""
+        sequences = sequences_up_to(self.context())
+        return GraphCache(
+            GraphGrid(PREFILL, (1,), sequences),
+            GraphGrid(DECODE, decode_batches(self.max_batch), sequences),
+            self.graph_bytes,
+        )
+
+
+_POSITIVE = (
+    "hbm_bytes", "kv_block_tokens", "max_batch", "prefills_per_pause", "slots", "burst_prompts", "task_pool",
+    "submit_attempts", "tracker_refresh_interval", "poll_interval_min", "poll_work_cap", "measure_interval",
+    "scan_cost", "completion_poll", "completion_patience", "graph_bytes",
+)  # fmt: skip
+_NOT_NEGATIVE = (
+    "activation_bytes", "burst_window", "coalesce_gap_bytes", "tokenise_per_token", "service_level",
+    "fire_and_forget_cost", "tail_launch_cost", "idle_scan_limit",
+)  # fmt: skip
