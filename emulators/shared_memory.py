@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _SEQ_CST = 5
-"""Memory order as GCC numbers it (`__ATOMIC_SEQ_CST`); one order for all, so that a store and a later load stay apart."""
+"""Memory order as GCC numbers it (`__ATOMIC_SEQ_CST`): a store and a later load must stay apart."""
 _LIBRARY = "libatomic.so.1"
 
 

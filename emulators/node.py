@@ -1,0 +1,387 @@
+"""An emulated node's software on the wall clock: plan, log, NIC, barrier, and a loop that wakes machines on time.
+
+For a node without HTTP, a module `emulators/<role>.py` is a few lines:
+
+    def build(run: NodeRun) -> None:
+        assembly = assemble_node(run.plan, run.name, run.memories, vocabulary)
+        run.attach(assembly.machines, assembly.accelerator)
+
+    if __name__ == "__main__":
+        raise SystemExit(run_node(build))            # --run RUNFOLDER --node NAME
+
+`run_node` opens a `NodeRun` (plan read, log open, NIC connected, the plan's regions registered and found by name in
+`run.memories`), calls `build`, waits at the barrier, loops until `control/stop` or SIGTERM, and logs `node.stopped`;
+a crash leaves its traceback in the node's log and exit code 4.
+
+A node that speaks HTTP uses `emulators.node_asyncio`, which drives the same `NodeRun`. The steps, for both:
+
+    run = NodeRun(folder, name)      plan, log
+    run.connect()                    NIC and regions → run.memories (nothing for nodes without queue pairs)
+    run.attach(machines, accelerator, outside=…)
+    run.announce(); run.start(run.look_for_epoch())        barrier: <node>.ready, then start.json
+    moment = run.turn()              all that is due; returns the monotonic reading of the next turn it wants
+    run.deliver(to, message)         a message from outside for one machine; changes when the next turn is due
+    run.finish(code)
+
+`run.now()` is true time: (monotonic - epoch) / dilation, and 0 until the epoch. No decisions are taken here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import select
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from types import FrameType
+
+import msgspec
+
+from emulators.shared_memory import SharedMemory
+from emulators.timers import set_timer_slack
+from emulators.verbs import Verbs
+from testbed.clocks.node_host import Accelerator, NodeHost
+from testbed.clocks.wall import Beat, Epoch, Lateness, WallTime
+from testbed.events.log import EventWriter
+from testbed.events.schema import ClockLate, LineLogged, NodeHeartbeat, NodeReady, NodeStopped
+from testbed.experiment.plan import NodePlan, Plan, read_plan
+from testbed.machine import Completion, Deliver, Event, Machine, MachineError, Message, Verb
+from testbed.units import MICROSECOND, MILLISECOND, SECOND, Nanoseconds
+
+NIC_SOCKET_VARIABLE = "LOOPLANE_NIC_SOCKET"
+EXIT_BAD_INPUT, EXIT_ERRORED = 2, 4
+HEARTBEAT = 100 * MILLISECOND
+FLUSH = 20 * MILLISECOND
+MEASURE = SECOND
+SPIN = 100 * MICROSECOND
+"""Wall time before a machine's deadline from which the loop spins: a sleep wakes 30 to 100 µs late (platform.md §5)."""
+_BARRIER_POLL_S = 0.002
+
+
+class BadRunFolder(Exception):
+    """The run folder has no such node, or no plan that can be read."""
+
+    def __init__(self, folder: Path, reason: str) -> None:
+        self.folder = folder
+        self.reason = reason
+        super().__init__(f"{folder}: {reason}")
+
+
+class NodeRun:
+    """One node's part in one run. Not for several threads."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.folder = folder
+        self.name = name
+        self.plan: Plan = _plan_in(folder)
+        self.node: NodePlan = _node_in(folder, self.plan, name)
+        self.stopping = False
+        """True once `control/stop` was seen or `stop()` was called."""
+        self._control = folder / "control"
+        # A node that was started again while the run goes on is in the run's time from its first line.
+        epoch = self.look_for_epoch()
+        self._wall: WallTime | None = None if epoch is None else WallTime(epoch)
+        self.writer = EventWriter(folder / "events" / f"{name}.jsonl", name)
+        self.memories: dict[str, SharedMemory] = {}
+        self.verbs: Verbs | None = None
+        self.wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        """Readable after `stop()`: breaks a sleep, also from a signal handler."""
+        self._host: NodeHost | None = None
+        self._mailbox: str | None = None
+        self._lateness = Lateness()
+        self._machine_due: int | None = None
+        self._nic_was_lost = False
+        self._flushed = self.writer.seq
+        now = time.monotonic_ns()
+        self._heartbeat, self._flush, self._measure = Beat(HEARTBEAT, now), Beat(FLUSH, now), Beat(MEASURE, now)
+
+    def connect(self) -> None:
+        """Connects to the node's soft RNIC and registers the plan's regions. Raises `VerbsError`."""
+        if not (self.node.queue_pairs or self.node.regions):
+            return
+        path = os.environ.get(NIC_SOCKET_VARIABLE) or f"/run/looplane/{self.plan.label}/{self.name}.nic"
+        self.verbs = Verbs.connect(Path(path), self.node)
+        for region in self.node.regions:
+            self.memories[region.name] = self.verbs.register(region, populate=not region.bulk)
+
+    def attach(
+        self,
+        machines: Iterable[Machine],
+        accelerator: Accelerator | None = None,
+        *,
+        outside: Callable[[Nanoseconds, Deliver], None] | None = None,
+        mailbox: str | None = None,
+    ) -> NodeHost:
+        """The node's machines. `outside` takes messages for names that are no machine here; `mailbox` names the
+        machine that takes SENDs of peers (by default the first).
+        """
+        host = NodeHost(
+            self.name,
+            machines,
+            post=self._post,
+            emit=self.writer.write,
+            outside=outside or self._nobody,
+            accelerator=accelerator,
+        )
+        self._host = host
+        self._mailbox = mailbox or next(iter(host.machines), None)
+        return host
+
+    # --- the barrier ---
+
+    def announce(self) -> None:
+        """Says that this node waits at the barrier: `control/<node>.ready` and node.ready."""
+        self.emit(NodeReady(role=self.node.role, pid=os.getpid()))
+        self.writer.flush()
+        _write_whole(self._control / f"{self.name}.ready", msgspec.json.encode({"pid": os.getpid()}))
+
+    def look_for_epoch(self) -> Epoch | None:
+        """The barrier's file, or None while it is closed. Notices `stop`. Raises `BadRunFolder`."""
+        path = self._control / "start.json"
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=Epoch)
+        except FileNotFoundError:
+            self._look_for_stop()
+            return None
+        except msgspec.DecodeError as error:
+            raise BadRunFolder(path, str(error)) from error
+
+    def start(self, epoch: Epoch) -> None:
+        """The barrier has opened: true time runs from now on, and everything made until now is kept out of the
+        garbage collector's way.
+        """
+        self._wall = WallTime(epoch)
+        gc.collect()
+        gc.freeze()
+        self._plan_next(time.monotonic_ns())
+
+    # --- running ---
+
+    def now(self) -> Nanoseconds:
+        """True time; 0 until the epoch."""
+        return self._true(time.monotonic_ns())
+
+    def emit(self, event: Event) -> None:
+        """Logs an event that happens now."""
+        self.writer.write(self.now(), event)
+
+    def deliver(self, to: str, message: Message) -> None:
+        """Hands a message from outside to the machine `to`; its effects are carried out before this returns."""
+        reading = time.monotonic_ns()
+        self._attached().deliver(self._true(reading), to, message)
+        if self.verbs is not None:
+            self.verbs.ring_doorbell()
+        self._plan_next(reading)
+
+    def turn(self) -> int:
+        """Does all that is due and returns the monotonic reading at which the next turn is due.
+
+        Between turns the caller sleeps until then, until `verbs.completion_fd` or until `wake_fd` (`prepare_sleep`
+        first). After the barrier only.
+        """
+        host = self._attached()
+        reading = time.monotonic_ns()
+        now = self._true(reading)
+        due = self._machine_due
+        if due is not None and due <= reading:
+            self._lateness.add(reading - due)
+        verbs = self.verbs
+        if verbs is not None:
+            for message in verbs.poll():
+                if isinstance(message, Completion):
+                    host.complete(now, message)
+                else:
+                    host.deliver(now, self._mailbox or "", message)
+        host.wake(now)
+        if verbs is not None:
+            verbs.ring_doorbell()
+        self._beat(reading, now)
+        self._plan_next(reading)
+        return self.next_turn()
+
+    def next_turn(self) -> int:
+        """The monotonic reading at which the next turn is due, as things stand."""
+        moment = self._heartbeat.next
+        if self.writer.seq != self._flushed and self._flush.next < moment:
+            moment = self._flush.next
+        if self._machine_due is not None and self._machine_due < moment:
+            moment = self._machine_due
+        return moment
+
+    def prepare_sleep(self) -> bool:
+        """Asks to be woken through `verbs.completion_fd`. False: something has completed already, take a turn."""
+        return self.verbs is None or self.verbs.arm()
+
+    def loop(self) -> None:
+        """Turns until the run stops: sleeps in select, spins for the last `SPIN` before a machine's deadline."""
+        descriptors = [self.wake_fd]
+        if self.verbs is not None:
+            descriptors.append(self.verbs.completion_fd)
+        clock = time.monotonic_ns
+        while not self.stopping:
+            moment = self.turn()
+            spin = SPIN if moment == self._machine_due else 0
+            if not self.prepare_sleep():
+                continue
+            rest = moment - spin - clock()
+            if rest > 0 and select.select(descriptors, (), (), rest / SECOND)[0]:
+                continue
+            waiting = self.verbs.waiting if self.verbs is not None else _never
+            while clock() < moment and not waiting():
+                pass
+
+    # --- the end ---
+
+    def stop(self) -> None:
+        """Ends the loop at its next turn; may be called from a signal handler."""
+        self.stopping = True
+        os.eventfd_write(self.wake_fd, 1)
+
+    def mark_done(self) -> None:
+        """A client's workload has ended: `control/<node>.done`."""
+        _write_whole(self._control / f"{self.name}.done", b"{}")
+
+    def record_crash(self, error: BaseException) -> None:
+        """Puts the traceback of a crash into the node's log."""
+        text = "".join(traceback.format_exception(error))
+        self.emit(LineLogged(text=text, severity="error"))
+
+    def finish(self, code: int, detail: str = "") -> None:
+        """Logs node.stopped and lets go of the NIC and the log."""
+        self.emit(self._lateness.measured())
+        self.emit(NodeStopped(code=code, detail=detail))
+        if self.verbs is not None:
+            self.verbs.close()
+        self.writer.close()
+        os.close(self.wake_fd)
+
+    # --- inside ---
+
+    def _true(self, reading: int) -> Nanoseconds:
+        return 0 if self._wall is None else max(0, self._wall.true(reading))
+
+    def _attached(self) -> NodeHost:
+        if self._host is None:
+            raise MachineError(f"{self.name} has no machines yet")
+        return self._host
+
+    def _post(self, now: Nanoseconds, verb: Verb) -> None:
+        if self.verbs is None:
+            raise MachineError(f"{self.name} has no NIC for {type(verb).__name__} at {now}")
+        self.verbs.post(verb, more=True)
+
+    def _nobody(self, now: Nanoseconds, deliver: Deliver) -> None:
+        raise MachineError(f"{self.name} has nobody called {deliver.to!r} at {now}")
+
+    def _plan_next(self, reading: int) -> None:
+        """Notes the next machine's deadline; one that is past already is due from `reading` on, and not late."""
+        due = self._host.deadline() if self._host is not None else None
+        self._machine_due = None if due is None or self._wall is None else max(self._wall.monotonic(due), reading)
+
+    def _beat(self, reading: int, now: Nanoseconds) -> None:
+        if self._measure.due(reading):
+            self.writer.write(now, self._lateness.measured())
+        if self._heartbeat.due(reading):
+            late = self._lateness.late()
+            if late is not None:
+                self.writer.write(now, ClockLate(lateness=late))
+            self._look_for_nic(now)
+            self.writer.write(now, NodeHeartbeat())
+            self._flush.next = reading
+            self._look_for_stop()
+        if self._flush.due(reading) and self.writer.seq != self._flushed:
+            self.writer.flush()
+            self._flushed = self.writer.seq
+
+    def _look_for_stop(self) -> None:
+        if (self._control / "stop").exists():
+            self.stopping = True
+
+    def _look_for_nic(self, now: Nanoseconds) -> None:
+        if self.verbs is not None and self.verbs.lost and not self._nic_was_lost:
+            self._nic_was_lost = True
+            self.writer.write(now, LineLogged(text=f"{self.name}: the soft RNIC is gone", severity="error"))
+
+
+def run_node(build: Callable[[NodeRun], None], arguments: Sequence[str] | None = None) -> int:
+    """A whole life of a node without HTTP; see the head of this file. Returns the exit code."""
+    folder, name = parse_arguments(arguments)
+    try:
+        run = NodeRun(folder, name)
+    except BadRunFolder as error:
+        print(error, file=sys.stderr)
+        return EXIT_BAD_INPUT
+    install_signals(run)
+    try:
+        run.connect()
+        build(run)
+        run.announce()
+        epoch = run.look_for_epoch()
+        while epoch is None and not run.stopping:
+            time.sleep(_BARRIER_POLL_S)
+            epoch = run.look_for_epoch()
+        if epoch is not None:
+            set_timer_slack()
+            run.start(epoch)
+            run.loop()
+    except Exception as error:  # noqa: BLE001  # whatever it was, the log must have it
+        run.record_crash(error)
+        run.finish(EXIT_ERRORED, f"{type(error).__name__}: {error}")
+        traceback.print_exc()
+        return EXIT_ERRORED
+    run.finish(0)
+    return 0
+
+
+def parse_arguments(arguments: Sequence[str] | None = None) -> tuple[Path, str]:
+    """Run folder and node name of `--run RUNFOLDER --node NAME`. Exits 2 on anything else."""
+    parser = argparse.ArgumentParser(description="One emulated node's software; started by the bench.")
+    parser.add_argument("--run", type=Path, required=True, metavar="RUNFOLDER", help="folder of the run")
+    parser.add_argument("--node", required=True, metavar="NAME", help="name of this node in plan.json")
+    options = parser.parse_args(arguments)
+    return options.run, options.node
+
+
+def install_signals(run: NodeRun) -> None:
+    """SIGTERM and SIGINT end the run as `control/stop` does."""
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        run.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+
+
+def _never() -> bool:
+    return False
+
+
+def _plan_in(folder: Path) -> Plan:
+    path = folder / "plan.json"
+    try:
+        return read_plan(path.read_bytes())
+    except OSError as error:
+        raise BadRunFolder(path, error.strerror or str(error)) from error
+    except msgspec.DecodeError as error:
+        raise BadRunFolder(path, str(error)) from error
+
+
+def _node_in(folder: Path, plan: Plan, name: str) -> NodePlan:
+    try:
+        return plan.node(name)
+    except KeyError:
+        known = ", ".join(node.name for node in plan.nodes)
+        raise BadRunFolder(folder / "plan.json", f"no node {name!r}; the plan has {known}") from None
+
+
+def _write_whole(path: Path, data: bytes) -> None:
+    """Writes a file that readers see whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_bytes(data)
+    draft.rename(path)
