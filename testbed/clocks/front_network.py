@@ -1,0 +1,98 @@
+"""The front network of a simulation: requests to the server and answers back, over ports of a rate and a delay.
+
+An emulation has a real TCP connection here. The model: every node has one full-duplex port; a message is sent on its
+sender's port when what was sent before has left, then on its receiver's port of the switch in the same way, and
+arrives a fixed delay later. There is no loss and no congestion window. The sizes of HTTP are ours, measured on the
+wire format of design serving §4.2: a request is its prompt and about 500 bytes of head and JSON, a chunk of an answer
+its text and about 250 bytes a token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from heapq import heappop, heappush
+
+from testbed.machine import MachineError, Message
+from testbed.serving.requests import Abandon, Refused, Submit, Tokens
+from testbed.units import Nanoseconds, serialization_time
+
+REQUEST_BYTES = 500
+CHUNK_BYTES = 250
+REFUSAL_BYTES = 400
+SEGMENT_BYTES = 1448
+"""What one TCP segment carries at MTU 1500 with time stamps."""
+SEGMENT_OVERHEAD_BYTES = 66
+"""Ethernet, IPv4 and TCP headers with time stamps."""
+
+
+def wire_size(message: Message) -> int:
+    """Bytes on the wire of a message between client and server. Raises MachineError for any other."""
+    match message:
+        case Submit(request=request):
+            size = REQUEST_BYTES + len(request.prompt.encode())
+        case Abandon():
+            size = 0
+        case Tokens(tokens=tokens, texts=texts):
+            size = CHUNK_BYTES * max(len(tokens), 1) + sum(len(text.encode()) for text in texts)
+        case Refused():
+            size = REFUSAL_BYTES
+        case _:
+            raise MachineError(f"{type(message).__name__} does not travel on the front network")
+    return size + max(1, -(-size // SEGMENT_BYTES)) * SEGMENT_OVERHEAD_BYTES
+
+
+class FrontNetwork:
+    """Carries messages between clients and one server. Names are (node, machine)."""
+
+    def __init__(
+        self,
+        server: tuple[str, str],
+        clients: Mapping[str, str],
+        *,
+        rates_bits_per_s: Mapping[str, int],
+        delay: Nanoseconds,
+    ) -> None:
+        self._server = server
+        self._clients = dict(clients)
+        self._rates = dict(rates_bits_per_s)
+        self._delay = delay
+        self._asker: dict[str, str] = {}
+        self._sending_until = dict.fromkeys(self._rates, 0)
+        self._receiving_until = dict.fromkeys(self._rates, 0)
+        self._travelling: list[tuple[Nanoseconds, int, str, str, Message]] = []
+        self._tickets = 0
+
+    def send(self, now: Nanoseconds, node: str, message: Message) -> None:
+        """`message` leaves `node`. Raises MachineError for one that belongs nowhere."""
+        if node in self._clients:
+            to, machine = self._server
+            if isinstance(message, Submit):
+                self._asker[message.request.name] = node
+        elif node == self._server[0] and isinstance(message, Tokens | Refused):
+            asker = self._asker.get(message.name)
+            if asker is None:
+                raise MachineError(f"{node} answers {message.name!r}, which no client has asked")
+            to, machine = asker, self._clients[asker]
+        else:
+            raise MachineError(f"{node} has no front network for {type(message).__name__}")
+        size = wire_size(message)
+        left = self._occupy(self._sending_until, node, now, size)
+        arrived = self._occupy(self._receiving_until, to, left, size)
+        heappush(self._travelling, (arrived + self._delay, self._tickets, to, machine, message))
+        self._tickets += 1
+
+    def wake(self, now: Nanoseconds) -> list[tuple[str, str, Message]]:
+        """(node, machine, message) of all that has arrived by `now`."""
+        arrived = []
+        while self._travelling and self._travelling[0][0] <= now:
+            _, _, node, machine, message = heappop(self._travelling)
+            arrived.append((node, machine, message))
+        return arrived
+
+    def deadline(self) -> Nanoseconds | None:
+        """When the next message arrives."""
+        return self._travelling[0][0] if self._travelling else None
+
+    def _occupy(self, until: dict[str, Nanoseconds], node: str, now: Nanoseconds, size: int) -> Nanoseconds:
+        until[node] = max(now, until[node]) + serialization_time(size, self._rates[node])
+        return until[node]
