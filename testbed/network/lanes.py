@@ -20,3 +20,57 @@ class LaneTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     vlarb_low: str = "0:192,1:192,2:64,3:192"
     sl2vl: str = "0,1,2,3"
     """Virtual lane of service level 0, 1, …; levels not named use the last lane named."""
+
+    def __post_init__(self) -> None:
+        """Raises ValueError (msgspec names the path) for strings that OpenSM would not take either."""
+        if not 1 <= self.max_vls <= 15:
+            raise ValueError(f"max_vls is {self.max_vls}; allowed is 1 to 15")
+        if not 0 <= self.high_limit <= 255:
+            raise ValueError(f"high_limit is {self.high_limit}; allowed is 0 to 255")
+        sendable = {lane for lane, weight in (*self.high(), *self.low()) if weight}
+        for level in range(SERVICE_LEVELS):
+            lane = self.lane_of(level)
+            if lane not in sendable:
+                where = "vlarb_high or vlarb_low"
+                raise ValueError(f"sl2vl: level {level} uses lane {lane}, which has no weight in {where}")
+
+    def high(self) -> tuple[tuple[int, int], ...]:
+        """The high-priority table: (lane, weight in units of 64 bytes), in order; a lane may be repeated."""
+        return _entries("vlarb_high", self.vlarb_high, self.max_vls)
+
+    def low(self) -> tuple[tuple[int, int], ...]:
+        """The low-priority table, as `high`."""
+        return _entries("vlarb_low", self.vlarb_low, self.max_vls)
+
+    def lane_of(self, service_level: int) -> int:
+        """The virtual lane of a service level 0 to 15."""
+        lanes = [_integer("sl2vl", word, 0, self.max_vls - 1) for word in self.sl2vl.split(",")]
+        return lanes[min(service_level, len(lanes) - 1)]
+
+
+SERVICE_LEVELS = 16
+
+
+def type_of_service(service_level: int) -> int:
+    """The IPv4 TOS byte that carries a service level on Ethernet: DSCP = 4 × level, so all 16 fit and ECN stays 0.
+
+    Soft RNICs set it on every packet, switch ports and captures read it. ICRC does not cover it (IBA A17.3.3).
+    """
+    return service_level << 4
+
+
+def _entries(field: str, text: str, max_vls: int) -> tuple[tuple[int, int], ...]:
+    entries = []
+    for word in text.split(","):
+        lane, colon, weight = word.partition(":")
+        if not colon:
+            raise ValueError(f"{field}: {word!r} is not lane:weight, as 0:192")
+        entries.append((_integer(field, lane, 0, max_vls - 1), _integer(field, weight, 0, 255)))
+    return tuple(entries)
+
+
+def _integer(field: str, word: str, low: int, high: int) -> int:
+    word = word.strip()
+    if not (word.isascii() and word.isdecimal() and low <= int(word) <= high):
+        raise ValueError(f"{field}: {word!r} is not a whole number from {low} to {high}")
+    return int(word)
