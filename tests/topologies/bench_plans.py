@@ -48,7 +48,7 @@ def demo_nodes() -> tuple[NodePlan, ...]:
 
 
 def demo_plan(label: str, **changes: object) -> Plan:
-    return plan(label, demo_nodes(), **changes)
+    return plan(label, **{"nodes": demo_nodes(), **changes})  # type: ignore[arg-type]
 
 
 def capture(node: str, interface: str) -> CapturePlan:
