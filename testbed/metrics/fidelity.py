@@ -1,0 +1,353 @@
+"""The fidelity verdict: may this run's figures be trusted, by measured numbers against a printed table.
+
+`faithful`: every threshold holds. `degraded`: some are crossed, with reasons; latencies are then upper bounds.
+`invalid`: one is crossed so far that the figures say something about the bench and not about the system (a busy
+host gives `invalid: …`, never a failed experiment: fault C17). Under the simulated clock time is modelled, so only
+the log itself is judged, and the note says so.
+
+`THRESHOLDS` is the one table of limits with their reasons (docs/models/fidelity.md shows it). All is folded from
+events; a reading that a wall-clock run should have and has not is itself a reason for `degraded`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal, get_args
+
+import msgspec
+
+from testbed.events.log import Record
+from testbed.events.schema import (
+    AnyEvent,
+    ClockLate,
+    ClockMeasured,
+    CpuMeasured,
+    LinkMeasured,
+    NodeReady,
+    RequestSent,
+    RnicMeasured,
+    RunStarted,
+)
+from testbed.machine import Event
+from testbed.units import MILLISECOND, Nanoseconds
+
+Verdict = Literal["faithful", "degraded", "invalid"]
+VERDICTS: tuple[Verdict, ...] = ("faithful", "degraded", "invalid")
+"""From the best to the worst."""
+
+
+class Limit(msgspec.Struct, frozen=True):
+    """One row of the table of thresholds."""
+
+    name: str
+    unit: str
+    faithful: float
+    """Held while the measured value is at most this."""
+    invalid: float
+    """Beyond this the run is invalid."""
+    reason: str
+    """Why the limits stand where they stand."""
+    needed: bool = True
+    """A wall-clock run without this reading is degraded."""
+
+
+THRESHOLDS: dict[str, Limit] = {
+    row.name: row
+    for row in (
+        Limit(
+            "lateness p99", "ms wall ÷ dilation", 0.5, 5.0,
+            "0.5 ms is a twelfth of the shortest decode step we model (5.87 ms, Llama-3-8B at batch 1); at 5 ms a "
+            "node misses its step altogether. Divided by the dilation, because a late wake costs that much true time.",
+        ),
+        Limit(
+            "link over its setting", "%", 2.0, 10.0,
+            "HTB by our recipe keeps a port within 1 % of its rate (403 of 400 Mbit/s measured); 10 % more means that "
+            "the port is not shaped at all.",
+            needed=False,
+        ),
+        Limit(
+            "drops", "packets per million", 0.0, 10_000.0,
+            "The fabrics are lossless as built (queues hold the sum of all windows), so one drop is a fault of the "
+            "bench; 1 % throttles a go-back-N connection to a fraction of its rate.",
+            needed=False,
+        ),
+        Limit(
+            "resent packets", "packets per million", 1_000.0, 50_000.0,
+            "Go-back-N resends a window after a late acknowledgement, which costs a retransmission time-out; one in a "
+            "thousand stays inside the spread of a p99, one in twenty does not.",
+            needed=False,
+        ),
+        Limit(
+            "ICRC errors", "packets", 0.0, 0.0,
+            "A frame whose check fails was changed on the way, which nothing in the emulation does on purpose.",
+            needed=False,
+        ),
+        Limit(
+            "CPU pressure", "% of time", 40.0, 80.0,
+            "Share of time in which some task waited for a core (PSI, some). Short waits are normal where several "
+            "nodes share a core; above 80 % the host has no room and every timer is late.",
+        ),
+        Limit(
+            "send lag p99", "ms", 5.0, 50.0,
+            "An open-loop client that sends late offers another load than the experiment asks for; 5 ms is a "
+            "hundredth of the mean gap at 2 requests a second and a tenth at 20.",
+            needed=False,
+        ),
+        Limit(
+            "log gaps", "records", 0.0, 0.0,
+            "Every figure is folded from the log; a missing record may be any event.",
+        ),
+    )
+}  # fmt: skip
+"""The limits, by name."""
+
+SIMULATED_NOTE = "simulated clock: modelled time"
+SHORTEST_READING: Nanoseconds = 50 * MILLISECOND
+"""Link readings over less wall time than this say more about the reader's timing than about the link."""
+UNTIMED_ROLES = ("host",)
+"""Roles that leave the path after provisioning: their clock is nobody's latency."""
+BUSY_HOST = ("lateness p99", "CPU pressure", "send lag p99")
+"""Thresholds that a busy host crosses; their reasons say so."""
+LATENESS_WEIGHTS = (50, 49, 1)
+"""Of a hundred wakes, how many are taken to be as late as p50, p99 and the worst: never fewer than were."""
+
+
+class FidelityState(msgspec.Struct):
+    """Readings so far."""
+
+    clock: str = ""
+    dilation: float = 1.0
+    nodes: dict[str, str] = {}
+    """Role by node, of those that were ready at the barrier."""
+    late: dict[str, list[tuple[int, int, int, int]]] = {}
+    """By node: wakes, p50, p99, worst of each reading, in wall nanoseconds."""
+    late_wakes: int = 0
+    link_excess: dict[str, float] = {}
+    """By port: the highest reading over its setting, in percent of it."""
+    drops: dict[str, int] = {}
+    packets: dict[str, int] = {}
+    resent: dict[str, int] = {}
+    sent: dict[str, int] = {}
+    icrc_errors: dict[str, int] = {}
+    pressure: list[float] = []
+    pressure_missing: bool = False
+    lags: list[Nanoseconds] = []
+    next_seq: dict[str, int] = {}
+    gaps: dict[str, int] = {}
+
+
+class Threshold(msgspec.Struct, frozen=True):
+    """One limit against what was measured."""
+
+    name: str
+    measured: float | None
+    limit: float
+    invalid_limit: float
+    unit: str
+    held: bool | None
+    """None where there was nothing to measure."""
+    where: str
+    """The worst node or port."""
+    reason: str
+    """Why the limit stands there."""
+
+
+class Fidelity(msgspec.Struct, frozen=True):
+    """The verdict and everything it rests on."""
+
+    verdict: Verdict
+    reasons: tuple[str, ...]
+    thresholds: tuple[Threshold, ...]
+    note: str = ""
+
+
+class FidelityFold:
+    """Gathers a run's readings about itself and judges them."""
+
+    state = FidelityState
+    takes: frozenset[type[Event]] = frozenset(get_args(AnyEvent))
+    """Every event, because any may be the one after a gap in the log."""
+
+    def start(self) -> FidelityState:
+        """Nothing measured."""
+        return FidelityState()
+
+    def step(self, state: FidelityState, record: Record) -> FidelityState:
+        """Takes one reading. What was measured before the epoch (t < 0) is set-up and does not count."""
+        _follow_seq(state, record)
+        match record.event:
+            case RunStarted(clock=clock, dilation=dilation):
+                state.clock, state.dilation = clock, dilation
+            case NodeReady(role=role):
+                state.nodes[record.node] = role
+            case RequestSent(lag=lag):
+                state.lags.append(lag)
+            case event if record.t >= 0:
+                _take_reading(state, record.node, event)
+        return state
+
+    def result(self, state: FidelityState) -> Fidelity:
+        """The verdict on what was measured so far."""
+        simulated = state.clock == "simulated"
+        names = ("log gaps",) if simulated else tuple(THRESHOLDS)
+        thresholds = tuple(_judge(THRESHOLDS[name], MEASURES[name](state)) for name in names)
+        reasons = (*_crossed(thresholds), *(() if simulated else _missing(state, thresholds)))
+        crossed_far = any(t.measured is not None and t.measured > t.invalid_limit for t in thresholds)
+        verdict: Verdict = "invalid" if crossed_far else "degraded" if reasons else "faithful"
+        return Fidelity(verdict, reasons, thresholds, SIMULATED_NOTE if simulated else _note(state))
+
+
+def worst_of(verdicts: Iterable[Verdict]) -> Verdict:
+    """The worst verdict, `faithful` if there is none."""
+    return max(verdicts, key=VERDICTS.index, default="faithful")
+
+
+def _follow_seq(state: FidelityState, record: Record) -> None:
+    missing = record.seq - state.next_seq.get(record.node, 0)
+    if missing:
+        state.gaps[record.node] = state.gaps.get(record.node, 0) + abs(missing)
+    state.next_seq[record.node] = record.seq + 1
+
+
+def _take_reading(state: FidelityState, node: str, event: Event) -> None:
+    match event:
+        case ClockMeasured(wakes=wakes, p50=p50, p99=p99, worst=worst) if wakes > 0:
+            state.late.setdefault(node, []).append((wakes, p50, p99, worst))
+        case ClockLate():
+            state.late_wakes += 1
+        case LinkMeasured():
+            _add(state.drops, event.port, event.drops)
+            _add(state.packets, event.port, event.packets)
+            if event.interval >= SHORTEST_READING and event.setting_bits_per_s > 0:
+                excess = 100.0 * event.rate_bits_per_s / event.setting_bits_per_s - 100.0
+                state.link_excess[event.port] = max(excess, state.link_excess.get(event.port, excess))
+        case RnicMeasured(rnic=rnic):
+            _add(state.sent, rnic, event.packets_sent)
+            _add(state.resent, rnic, event.resent)
+            _add(state.icrc_errors, rnic, event.icrc_errors)
+        case CpuMeasured(some_percent=percent):
+            if percent < 0:
+                state.pressure_missing = True
+            else:
+                state.pressure.append(percent)
+
+
+def _add(counts: dict[str, int], key: str, value: int) -> None:
+    counts[key] = counts.get(key, 0) + value
+
+
+Measured = tuple[float | None, str]
+"""The worst value, and where it was measured."""
+
+
+def late_bound(readings: Sequence[tuple[int, int, int, int]]) -> Nanoseconds:
+    """An upper bound of the 99th percentile of lateness over several readings (wakes, p50, p99, worst).
+
+    Percentiles of parts do not add up. Of each reading's wakes, half are taken to be as late as its p50, 49 % as
+    its p99 and 1 % as its worst, which is never earlier than they were; the 99th percentile of that is the bound.
+    """
+    parts = sorted(
+        (value, wakes * weight)
+        for wakes, *values in readings
+        for value, weight in zip(values, LATENESS_WEIGHTS, strict=True)
+    )
+    needed = 99 * sum(wakes for wakes, *_ in readings)
+    reached = 0
+    for value, weight in parts:
+        reached += weight
+        if reached >= needed:
+            return value
+    return 0
+
+
+def _lateness(state: FidelityState) -> Measured:
+    bounds = {node: late_bound(readings) / MILLISECOND / state.dilation for node, readings in state.late.items()}
+    return _worst(bounds)
+
+
+def _send_lag(state: FidelityState) -> Measured:
+    lags = sorted(state.lags)
+    if not lags:
+        return None, ""
+    # The observed value: interpolation would hide the one late send of a short run.
+    return lags[-(-99 * len(lags) // 100) - 1] / MILLISECOND, ""
+
+
+def _pressure(state: FidelityState) -> Measured:
+    return (math.fsum(state.pressure) / len(state.pressure) if state.pressure else None), ""
+
+
+def _per_million(counts: dict[str, int], of: dict[str, int]) -> Measured:
+    return _worst({key: 1e6 * count / of[key] if of[key] else 0.0 for key, count in counts.items()})
+
+
+def _worst(values: dict[str, float]) -> Measured:
+    if not values:
+        return None, ""
+    where = max(sorted(values), key=lambda key: values[key])
+    return values[where], where
+
+
+MEASURES: dict[str, Callable[[FidelityState], Measured]] = {
+    "lateness p99": _lateness,
+    "link over its setting": lambda state: _worst(state.link_excess),
+    "drops": lambda state: _per_million(state.drops, state.packets),
+    "resent packets": lambda state: _per_million(state.resent, state.sent),
+    "ICRC errors": lambda state: _worst({key: float(count) for key, count in state.icrc_errors.items()}),
+    "CPU pressure": _pressure,
+    "send lag p99": _send_lag,
+    "log gaps": lambda state: _worst({node: float(state.gaps.get(node, 0)) for node in state.next_seq}),
+}
+"""How each row of `THRESHOLDS` is measured."""
+
+
+def _judge(limit: Limit, measured: Measured) -> Threshold:
+    value, where = measured
+    return Threshold(
+        name=limit.name,
+        measured=None if value is None else round(value, 3),
+        limit=limit.faithful,
+        invalid_limit=limit.invalid,
+        unit=limit.unit,
+        held=None if value is None else value <= limit.faithful,
+        where=where if value else "",
+        reason=limit.reason,
+    )
+
+
+def _crossed(thresholds: Sequence[Threshold]) -> list[str]:
+    reasons = []
+    for threshold in thresholds:
+        if threshold.held is False:
+            where = f" of {threshold.where}" if threshold.where else ""
+            busy = "host busy: " if threshold.name in BUSY_HOST else ""
+            reasons.append(
+                f"{busy}{threshold.name}{where} {threshold.measured:g} {threshold.unit}, limit {threshold.limit:g}"
+            )
+    return reasons
+
+
+def _missing(state: FidelityState, thresholds: Sequence[Threshold]) -> list[str]:
+    """What a wall-clock run should have measured and has not."""
+    timed = [node for node, role in sorted(state.nodes.items()) if role not in UNTIMED_ROLES]
+    silent = [node for node in timed if node not in state.late]
+    reasons = [f"no lateness reading of {', '.join(silent)}"] if silent else []
+    excused = {"lateness p99"} if silent else set()
+    if state.pressure_missing:
+        excused.add("CPU pressure")
+    reasons.extend(
+        f"no reading of {threshold.name}"
+        for threshold in thresholds
+        if threshold.measured is None and THRESHOLDS[threshold.name].needed and threshold.name not in excused
+    )
+    return reasons
+
+
+def _note(state: FidelityState) -> str:
+    notes = []
+    if state.pressure_missing:
+        notes.append("this kernel has no pressure stall information, so CPU pressure was not judged")
+    if state.late_wakes:
+        notes.append(f"{state.late_wakes} wakes were logged as late")
+    return "; ".join(notes)

@@ -1,0 +1,29 @@
+"""The one table of folds. A fold that is not here is not tested by the snapshot law, and so is no fold of ours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from testbed.metrics.fidelity import FidelityFold
+from testbed.metrics.fold import Fold
+from testbed.metrics.latency import LatencyFold
+from testbed.metrics.outcome import StoryFold
+from testbed.metrics.requests import CountFold, ExchangeFold, ServedFold
+from testbed.metrics.ring_state import RingFold
+from testbed.metrics.shares import ShareFold
+from testbed.metrics.throughput import ThroughputFold
+from testbed.metrics.timeline import TimelineFold
+
+FOLDS: dict[str, Fold[Any, Any]] = {
+    "story": StoryFold(),
+    "exchanges": ExchangeFold(),
+    "served": ServedFold(),
+    "counts": CountFold(),
+    "latencies": LatencyFold(),
+    "throughput": ThroughputFold(),
+    "shares": ShareFold(),
+    "ring": RingFold(),
+    "fidelity": FidelityFold(),
+    "timeline": TimelineFold(),
+}
+"""By name; `testbed.metrics.fold.Folding` runs any choice of them over one stream."""

@@ -1,0 +1,288 @@
+"""Where each request was at each moment, what the device ran, and what the slots held: for traces and pictures.
+
+Every request's events map one to one to the thirteen numbered steps of Blink's architecture figure
+(`testbed.events.schema.BLINK_STEPS`); the fold keeps the first and last time and the count of each. A system that
+lacks some steps has gaps in that table and nothing else changes.
+
+Events of two nodes about one thing may stand in either order (a DPU logs its write when the completion arrives), so
+the spans of a request are cut at moments that never go back.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from testbed.events.log import Record
+from testbed.events.schema import (
+    BLINK_STEPS,
+    BatchChanged,
+    GraphLaunched,
+    GraphSelected,
+    LinkMeasured,
+    RequestAbandoned,
+    RequestArrived,
+    RequestRefused,
+    RequestServed,
+    SlotFound,
+    SlotMoved,
+    TokensPublished,
+    TokensSampled,
+    WindowRelaunched,
+)
+from testbed.machine import Event
+from testbed.metrics.requests import ExchangeFold, ExchangeState
+from testbed.units import Nanoseconds
+
+PAUSED = "decode_paused"
+"""The slot state in which a request waits for another's prefill."""
+STEP_WORDS: dict[int, str] = {
+    1: "request arrives at the DPU",
+    2: "prompt is tokenised",
+    3: "slot tracker is asked for an empty slot",
+    4: "slot tracker names a slot",
+    5: "prompt is written by RDMA into GPU memory",
+    6: "resident scheduler claims the slot",
+    7: "graph is chosen from the cache",
+    8: "graph is launched on the device",
+    9: "token is sampled inside the graph",
+    10: "token and state are published in the ring",
+    11: "token reader fetches it by RDMA",
+    12: "token is made text",
+    13: "text goes to the client as SSE",
+}
+"""The numbered circles of the figure, in our words."""
+_STEP_OF: dict[type[Event], int] = {event: step for step, event in BLINK_STEPS.items()}
+
+
+class StepTimes(msgspec.Struct):
+    """One step of one request: when first and last, and how often."""
+
+    first: Nanoseconds
+    last: Nanoseconds
+    count: int
+
+
+class Track(msgspec.Struct):
+    """One request on the server's side."""
+
+    request: int
+    name: str = ""
+    slot: int | None = None
+    steps: dict[int, StepTimes] = {}
+    published: list[Nanoseconds] = []
+    """When each token was in the ring."""
+    pauses: list[tuple[Nanoseconds, Nanoseconds | None]] = []
+    ended: Nanoseconds | None = None
+    reason: str = ""
+
+
+class Launch(msgspec.Struct):
+    """One graph on the device. `done` is when its tokens were in the extraction buffer."""
+
+    node: str
+    launch: int
+    kind: str
+    graph: str
+    requests: tuple[int, ...]
+    tokens: int
+    fallback: bool
+    started: Nanoseconds | None = None
+    done: Nanoseconds | None = None
+    mode: str = ""
+    batch: int = 0
+    window: int = 0
+    in_window: int = 0
+    cost: Nanoseconds = 0
+
+
+class Move(msgspec.Struct, frozen=True):
+    """A slot.moved with its time."""
+
+    t: Nanoseconds
+    move: SlotMoved
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """A batch.changed with its time."""
+
+    t: Nanoseconds
+    node: str
+    running: int
+    paused: int
+    pending: int
+    kv_blocks_free: int
+    kv_blocks_total: int
+
+
+class LinkReading(msgspec.Struct, frozen=True):
+    """A link.measured with its time; lane -1 is the whole port."""
+
+    t: Nanoseconds
+    port: str
+    lane: int
+    rate_bits_per_s: int
+    setting_bits_per_s: int
+    drops: int
+
+
+class Relaunch(msgspec.Struct, frozen=True):
+    """A window.relaunched with its time."""
+
+    t: Nanoseconds
+    node: str
+    window: int
+    launches: int
+    gap: Nanoseconds
+
+
+class TimelineState(msgspec.Struct):
+    """Everything that a picture of the run needs."""
+
+    tracks: dict[int, Track] = {}
+    exchanges: ExchangeState = msgspec.field(default_factory=ExchangeState)
+    launches: list[Launch] = []
+    open_launches: dict[str, int] = {}
+    """Place in `launches` of each launch that is not done, by "node number"."""
+    moves: list[Move] = []
+    batches: list[Batch] = []
+    links: list[LinkReading] = []
+    relaunches: list[Relaunch] = []
+    end: Nanoseconds = 0
+    """The last moment anything was heard of."""
+
+
+class TimelineFold:
+    """Gathers tracks, launches, moves and readings. Its result is the state; `testbed.metrics.spans` cuts it up."""
+
+    state = TimelineState
+    takes: frozenset[type[Event]] = frozenset(
+        (
+            *BLINK_STEPS.values(), *ExchangeFold.takes, BatchChanged, LinkMeasured, RequestAbandoned, RequestRefused,
+            RequestServed, SlotMoved, WindowRelaunched,
+        )
+    )  # fmt: skip
+
+    def start(self) -> TimelineState:
+        """Nothing yet."""
+        return TimelineState()
+
+    def step(self, state: TimelineState, record: Record) -> TimelineState:
+        """Takes one event."""
+        event = record.event
+        if type(event) not in self.takes:
+            return state
+        state.end = max(state.end, record.t)
+        if type(event) in ExchangeFold.takes:
+            ExchangeFold().step(state.exchanges, record)
+        elif type(event) in _STEP_OF:
+            _take_step(state, record, _STEP_OF[type(event)])
+        else:
+            _take_reading(state, record)
+        return state
+
+    def result(self, state: TimelineState) -> TimelineState:
+        """A copy of all that was gathered."""
+        return msgspec.msgpack.decode(msgspec.msgpack.encode(state), type=TimelineState)
+
+
+def _take_step(state: TimelineState, record: Record, step: int) -> None:
+    t, event = record.t, record.event
+    match event:
+        case RequestArrived(request=request, name=name):
+            _track(state, request).name = name
+        case SlotFound(request=request, slot=slot):
+            _track(state, request).slot = slot
+        case GraphSelected() | GraphLaunched() | TokensSampled():
+            _take_launch(state, record)
+        case TokensPublished(requests=requests, counts=counts):
+            for request, count in zip(requests, counts, strict=False):
+                published = _track(state, request).published
+                published.extend([t] * (count - len(published)))
+    for request in _requests_of(state, record):
+        steps = _track(state, request).steps
+        times = steps.get(step)
+        if times is None:
+            steps[step] = StepTimes(t, t, 1)
+        else:
+            times.last = t
+            times.count += 1
+
+
+def _requests_of(state: TimelineState, record: Record) -> tuple[int, ...]:
+    """The requests that a step's event is about. A launch names none: its selection did."""
+    event = record.event
+    if isinstance(event, GraphLaunched):
+        place = state.open_launches.get(f"{record.node} {event.launch}")
+        return state.launches[place].requests if place is not None else ()
+    if isinstance(event, GraphSelected | TokensSampled | TokensPublished):
+        return event.requests
+    return (event.request,)  # type: ignore[attr-defined]  # every other event of BLINK_STEPS is about one request
+
+
+def _take_launch(state: TimelineState, record: Record) -> None:
+    node, event = record.node, record.event
+    match event:
+        case GraphSelected():
+            state.open_launches[f"{node} {event.launch}"] = len(state.launches)
+            state.launches.append(
+                Launch(node, event.launch, event.kind, event.graph, event.requests, event.tokens, event.fallback)
+            )
+        case GraphLaunched():
+            place = state.open_launches.get(f"{node} {event.launch}")
+            if place is None:
+                # Launched without a look-up in the cache, as the baselines' eager kernels are.
+                place = state.open_launches[f"{node} {event.launch}"] = len(state.launches)
+                state.launches.append(Launch(node, event.launch, event.kind, event.graph, (), 0, False))
+            launch = state.launches[place]
+            launch.started, launch.mode, launch.batch = record.t, event.mode, event.batch
+            launch.window, launch.in_window, launch.cost = event.window, event.in_window, event.cost
+        case TokensSampled():
+            place = state.open_launches.pop(f"{node} {event.launch}", None)
+            if place is not None:
+                state.launches[place].done = record.t
+
+
+def _take_reading(state: TimelineState, record: Record) -> None:
+    t, event = record.t, record.event
+    match event:
+        case SlotMoved():
+            state.moves.append(Move(t, event))
+            _take_pause(_track(state, event.request), t, event)
+        case BatchChanged():
+            state.batches.append(
+                Batch(t, record.node, event.running, event.paused, event.pending,
+                      event.kv_blocks_free, event.kv_blocks_total)
+            )  # fmt: skip
+        case LinkMeasured():
+            state.links.append(
+                LinkReading(t, event.port, event.lane, event.rate_bits_per_s, event.setting_bits_per_s, event.drops)
+            )
+        case WindowRelaunched():
+            state.relaunches.append(Relaunch(t, record.node, event.window, event.launches, event.gap))
+        case RequestServed(request=request, reason=reason):
+            _close(_track(state, request), t, reason)
+        case RequestAbandoned(request=request):
+            _close(_track(state, request), t, "abandoned")
+        case RequestRefused(request=request, name=name, reason=reason):
+            track = _track(state, request)
+            track.name = track.name or name
+            _close(track, t, reason)
+
+
+def _take_pause(track: Track, t: Nanoseconds, move: SlotMoved) -> None:
+    if move.after == PAUSED:
+        track.pauses.append((t, None))
+    elif move.before == PAUSED and track.pauses and track.pauses[-1][1] is None:
+        track.pauses[-1] = (track.pauses[-1][0], t)
+
+
+def _close(track: Track, t: Nanoseconds, reason: str) -> None:
+    if track.ended is None:
+        track.ended, track.reason = t, reason
+
+
+def _track(state: TimelineState, request: int) -> Track:
+    track = state.tracks.get(request)
+    if track is None:
+        track = state.tracks[request] = Track(request)
+    return track

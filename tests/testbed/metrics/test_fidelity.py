@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from testbed.events import schema
+from testbed.events.log import Record
+from testbed.metrics.fidelity import MEASURES, THRESHOLDS, Fidelity, FidelityFold, Threshold, late_bound, worst_of
+from testbed.metrics.fold import Folding
+from testbed.units import MILLISECOND
+from tests.testbed.metrics.stories import MS, Story, small_run, started
+
+SETTING = 400_000_000
+
+
+def judged(records: list[Record]) -> Fidelity:
+    found: Fidelity = Folding({"f": FidelityFold()}).take_all(records).result("f")
+    return found
+
+
+def threshold(fidelity: Fidelity, name: str) -> Threshold:
+    return next(one for one in fidelity.thresholds if one.name == name)
+
+
+def wall(
+    dilation: float = 10.0,
+    *,
+    late_ms: float = 1.0,
+    pressure: float = 10.0,
+    rate: int = SETTING // 2,
+    drops: int = 0,
+    resent: int = 0,
+    icrc: int = 0,
+    lag_ms: float = 0.1,
+    interval_ms: int = 100,
+) -> Story:
+    """A quiet wall-clock run of two nodes; each argument makes one thing worse."""
+    story = Story().at(-1, "dpu0", schema.NodeReady("dpu", 1)).at(-1, "host0", schema.NodeReady("host", 2))
+    story.at(0, "bench", started("wall", dilation))
+    wakes = schema.ClockMeasured(100, round(late_ms * MS / 10), round(late_ms * MS), round(late_ms * 3 * MS))
+    story.at(100, "dpu0", wakes).at(200, "dpu0", wakes)
+    story.at(100, "bench", schema.CpuMeasured(pressure, 50.0))
+    story.at(
+        100,
+        "bench",
+        schema.LinkMeasured("gpu0.cnic0", -1, interval_ms * MILLISECOND, 10**6, 1000, drops, rate, SETTING),
+    )
+    story.at(100, "gpu0", schema.RnicMeasured("gpu0", 1000, 1000, resent, 0, icrc, 0))
+    return story.at(50, "client0", schema.RequestSent("q1", 0, round(lag_ms * MS), 1, 1))
+
+
+def test_a_quiet_run_is_faithful_and_prints_every_threshold() -> None:
+    found = judged(wall().records())
+    assert (found.verdict, found.reasons) == ("faithful", ())
+    assert [one.name for one in found.thresholds] == list(THRESHOLDS)
+    assert all(one.held for one in found.thresholds)
+    assert threshold(found, "lateness p99").measured == 0.1
+
+
+@pytest.mark.parametrize(
+    ("worse", "verdict", "reason"),
+    [
+        ({"late_ms": 8.0}, "degraded", "host busy: lateness p99 of dpu0 0.8 ms wall ÷ dilation, limit 0.5"),
+        ({"late_ms": 80.0}, "invalid", "host busy: lateness p99 of dpu0"),
+        ({"pressure": 55.0}, "degraded", "host busy: CPU pressure 55 % of time, limit 40"),
+        ({"pressure": 99.0}, "invalid", "host busy: CPU pressure"),
+        ({"rate": SETTING * 105 // 100}, "degraded", "link over its setting of gpu0.cnic0 5 %, limit 2"),
+        ({"rate": SETTING * 15}, "invalid", "link over its setting of gpu0.cnic0 1400 %"),
+        ({"drops": 1}, "degraded", "drops of gpu0.cnic0 1000 packets per million, limit 0"),
+        ({"drops": 50}, "invalid", "drops of gpu0.cnic0"),
+        ({"resent": 2}, "degraded", "resent packets of gpu0 2000 packets per million, limit 1000"),
+        ({"resent": 100}, "invalid", "resent packets of gpu0"),
+        ({"icrc": 1}, "invalid", "ICRC errors of gpu0 1 packets, limit 0"),
+        ({"lag_ms": 6.0}, "degraded", "host busy: send lag p99 6 ms, limit 5"),
+        ({"lag_ms": 60.0}, "invalid", "host busy: send lag p99"),
+    ],
+)
+def test_what_is_too_much_is_named(worse: dict[str, float], verdict: str, reason: str) -> None:
+    found = judged(wall(**worse).records())  # type: ignore[arg-type]
+    assert found.verdict == verdict
+    assert len(found.reasons) == 1
+    assert found.reasons[0].startswith(reason)
+    assert [one.held for one in found.thresholds].count(False) == 1
+
+
+def test_at_the_limit_a_threshold_holds() -> None:
+    assert judged(wall(late_ms=5.0, pressure=40.0, rate=SETTING * 102 // 100, resent=1).records()).verdict == "faithful"
+
+
+def test_dilation_makes_a_late_wake_cost_less_true_time() -> None:
+    assert judged(wall(1.0, late_ms=3.0).records()).verdict == "degraded"
+    assert judged(wall(10.0, late_ms=3.0).records()).verdict == "faithful"
+
+
+def test_a_wall_clock_run_without_readings_is_not_faithful() -> None:
+    story = Story().at(-1, "dpu0", schema.NodeReady("dpu", 1)).at(-1, "host0", schema.NodeReady("host", 2))
+    found = judged(story.at(0, "bench", started("wall", 10.0)).records())
+    assert found.verdict == "degraded"
+    assert found.reasons == ("no lateness reading of dpu0", "no reading of CPU pressure")
+    assert threshold(found, "CPU pressure").held is None
+
+
+def test_a_kernel_without_pressure_information_is_named_and_not_blamed() -> None:
+    found = judged(wall(pressure=-1.0).records())
+    assert found.verdict == "faithful"
+    assert threshold(found, "CPU pressure").measured is None
+    assert "no pressure stall information" in found.note
+
+
+def test_readings_before_the_epoch_are_set_up() -> None:
+    story = wall().at(-50, "dpu0", schema.ClockMeasured(10, MS, 900 * MS, 900 * MS))
+    assert judged(story.at(-40, "bench", schema.CpuMeasured(100.0, 100.0)).records()).verdict == "faithful"
+
+
+def test_a_reading_over_too_short_a_time_says_nothing_of_a_rate() -> None:
+    assert judged(wall(rate=SETTING * 5, interval_ms=10).records()).verdict == "faithful"
+
+
+def test_the_simulated_clock_is_faithful_with_a_note_unless_the_log_has_a_gap() -> None:
+    records = small_run()
+    found = judged(records)
+    assert (found.verdict, found.note) == ("faithful", "simulated clock: modelled time")
+    assert [one.name for one in found.thresholds] == ["log gaps"]
+    missing = next(record for record in records if record.node == "gpu0" and record.seq == 4)
+    found = judged([record for record in records if record is not missing])
+    assert found.verdict == "invalid"
+    assert found.reasons == ("log gaps of gpu0 1 records, limit 0",)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.lists(st.integers(0, 10_000), min_size=1, max_size=120), min_size=1, max_size=6))
+def test_the_bound_on_lateness_is_never_below_the_true_percentile(parts: list[list[int]]) -> None:
+    readings = []
+    for part in parts:
+        # As a node reports them: observed values, at least the share of wakes was no later.
+        p50, p99 = (int(np.percentile(part, q, method="inverted_cdf")) for q in (50, 99))
+        readings.append((len(part), p50, p99, max(part)))
+    together = [value for part in parts for value in part]
+    assert late_bound(readings) >= np.percentile(together, 99, method="inverted_cdf")
+    assert late_bound(readings) <= max(together)
+
+
+def test_one_bad_moment_in_a_long_run_is_no_bad_p99() -> None:
+    rng = random.Random(3)
+    good = [(100, 100, rng.randrange(300, 400), 500) for _ in range(300)]
+    assert late_bound([*good, (20, 100, 90_000, 90_000)]) <= 500
+    assert late_bound([]) == 0
+
+
+def test_every_threshold_has_a_reason_and_a_measure() -> None:
+    assert list(MEASURES) == list(THRESHOLDS)
+    for limit in THRESHOLDS.values():
+        assert limit.faithful <= limit.invalid
+        assert len(limit.reason) > 40
+
+
+def test_the_worst_verdict_of_several() -> None:
+    assert worst_of([]) == "faithful"
+    assert worst_of(["faithful", "invalid", "degraded"]) == "invalid"
+    assert worst_of(["faithful", "degraded"]) == "degraded"

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import pytest
+
+from testbed.events.schema import SlotMoved
+from testbed.metrics.fold import Folding
+from testbed.metrics.ring_state import RingFold, RingView
+from tests.testbed.metrics.stories import Story, small_run
+
+E, PP, PR, DP, DC = "empty", "prefill_pending", "prefill_processing", "decode_processing", "decode_completed"
+
+
+def view(*moves: tuple[str, str], slot: int = 5) -> RingView:
+    story = Story()
+    for t, (before, after) in enumerate(moves):
+        story.at(t, "gpu0", SlotMoved(slot, 1, before, after, 9))
+    found: RingView = Folding({"r": RingFold()}).take_all(story.records()).result("r")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("moves", "state", "gap"),
+    [
+        ([(E, PP), (PP, PR), (PR, DP)], DP, False),
+        # The DPU's move is logged after the GPU's that followed it.
+        ([(PP, PR), (E, PP), (PR, DP)], DP, False),
+        ([(E, PP), (PP, PR), (PR, DP), (DP, DC), (DC, E), (PP, PR), (E, PP)], PR, False),
+        # Two late moves in a row.
+        ([(E, PP), (PP, PR), (PR, DP), (DP, DC), (PP, PR), (DC, E), (E, PP)], PR, False),
+        # Further moves of the GPU before the late one comes.
+        ([(E, PP), (PP, E), (PP, PR), (PR, DP), (E, PP)], DP, False),
+        # A move is missing.
+        ([(E, PP), (PR, DP)], DP, True),
+        ([(E, PP), (PP, PR), (DP, DC), (DC, E)], E, True),
+        # What was before the first known move is unknown, which is no gap.
+        ([(PR, DP)], DP, False),
+        # Two gaps, only one of them filled.
+        ([(E, PP), (PR, DP), (E, PP), (PP, PR)], None, True),
+    ],
+)
+def test_late_moves_fill_gaps_and_missing_ones_stay(moves: list[tuple[str, str]], state: str | None, gap: bool) -> None:
+    found = view(*moves)
+    assert found.moves == len(moves)
+    assert found.gaps == ((5,) if gap else ())
+    if state is not None:
+        assert found.slots[0].state == state
+        assert found.counts == {state: 1}
+
+
+def test_a_late_move_changes_neither_state_nor_time() -> None:
+    found = view((PP, PR), (E, PP))
+    assert (found.slots[0].state, found.slots[0].moved) == (PR, 0)
+
+
+def test_a_run_leaves_every_slot_empty_and_without_a_gap() -> None:
+    found = Folding({"r": RingFold()}).take_all(small_run(requests=5)).result("r")
+    assert found.counts == {E: 5}
+    assert found.gaps == ()
