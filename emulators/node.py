@@ -40,8 +40,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import FrameType
 
-import msgspec
-
+from emulators.barrier import BadRunFolder, Barrier, plan_of
 from emulators.shared_memory import SharedMemory
 from emulators.timers import set_timer_slack
 from emulators.verbs import Verbs
@@ -49,7 +48,6 @@ from testbed.clocks.node_host import Accelerator, NodeHost
 from testbed.clocks.wall import Beat, Epoch, Lateness, WallTime
 from testbed.events.log import EventWriter
 from testbed.events.schema import ClockLate, LineLogged, NodeHeartbeat, NodeReady, NodeStopped
-from testbed.experiment.plan import NodePlan, Plan, read_plan
 from testbed.machine import Completion, Deliver, Event, Machine, MachineError, Message, Verb
 from testbed.units import MICROSECOND, MILLISECOND, SECOND, Nanoseconds
 
@@ -63,26 +61,16 @@ SPIN = 100 * MICROSECOND
 _BARRIER_POLL_S = 0.002
 
 
-class BadRunFolder(Exception):
-    """The run folder has no such node, or no plan that can be read."""
-
-    def __init__(self, folder: Path, reason: str) -> None:
-        self.folder = folder
-        self.reason = reason
-        super().__init__(f"{folder}: {reason}")
-
-
 class NodeRun:
     """One node's part in one run. Not for several threads."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.folder = folder
         self.name = name
-        self.plan: Plan = _plan_in(folder)
-        self.node: NodePlan = _node_in(folder, self.plan, name)
+        self.plan, self.node = plan_of(folder, name)
         self.stopping = False
         """True once `control/stop` was seen or `stop()` was called."""
-        self._control = folder / "control"
+        self._barrier = Barrier(folder, name)
         # A node that was started again while the run goes on is in the run's time from its first line.
         epoch = self.look_for_epoch()
         self._wall: WallTime | None = None if epoch is None else WallTime(epoch)
@@ -138,18 +126,14 @@ class NodeRun:
         """Says that this node waits at the barrier: `control/<node>.ready` and node.ready."""
         self.emit(NodeReady(role=self.node.role, pid=os.getpid()))
         self.writer.flush()
-        _write_whole(self._control / f"{self.name}.ready", msgspec.json.encode({"pid": os.getpid()}))
+        self._barrier.announce()
 
     def look_for_epoch(self) -> Epoch | None:
         """The barrier's file, or None while it is closed. Notices `stop`. Raises `BadRunFolder`."""
-        path = self._control / "start.json"
-        try:
-            return msgspec.json.decode(path.read_bytes(), type=Epoch)
-        except FileNotFoundError:
-            self._look_for_stop()
-            return None
-        except msgspec.DecodeError as error:
-            raise BadRunFolder(path, str(error)) from error
+        epoch = self._barrier.epoch()
+        if epoch is None and self._barrier.stopped():
+            self.stopping = True
+        return epoch
 
     def start(self, epoch: Epoch) -> None:
         """The barrier has opened: true time runs from now on, and everything made until now is kept out of the
@@ -244,7 +228,7 @@ class NodeRun:
 
     def mark_done(self) -> None:
         """A client's workload has ended: `control/<node>.done`."""
-        _write_whole(self._control / f"{self.name}.done", b"{}")
+        self._barrier.done()
 
     def record_crash(self, error: BaseException) -> None:
         """Puts the traceback of a crash into the node's log."""
@@ -293,14 +277,11 @@ class NodeRun:
             self._look_for_nic(now)
             self.writer.write(now, NodeHeartbeat())
             self._flush.next = reading
-            self._look_for_stop()
+            if self._barrier.stopped():
+                self.stopping = True
         if self._flush.due(reading) and self.writer.seq != self._flushed:
             self.writer.flush()
             self._flushed = self.writer.seq
-
-    def _look_for_stop(self) -> None:
-        if (self._control / "stop").exists():
-            self.stopping = True
 
     def _look_for_nic(self, now: Nanoseconds) -> None:
         if self.verbs is not None and self.verbs.lost and not self._nic_was_lost:
@@ -359,29 +340,3 @@ def install_signals(run: NodeRun) -> None:
 
 def _never() -> bool:
     return False
-
-
-def _plan_in(folder: Path) -> Plan:
-    path = folder / "plan.json"
-    try:
-        return read_plan(path.read_bytes())
-    except OSError as error:
-        raise BadRunFolder(path, error.strerror or str(error)) from error
-    except msgspec.DecodeError as error:
-        raise BadRunFolder(path, str(error)) from error
-
-
-def _node_in(folder: Path, plan: Plan, name: str) -> NodePlan:
-    try:
-        return plan.node(name)
-    except KeyError:
-        known = ", ".join(node.name for node in plan.nodes)
-        raise BadRunFolder(folder / "plan.json", f"no node {name!r}; the plan has {known}") from None
-
-
-def _write_whole(path: Path, data: bytes) -> None:
-    """Writes a file that readers see whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_bytes(data)
-    draft.rename(path)

@@ -175,8 +175,8 @@ class SharedMemory:
         self._last_word = -8
         _ffi.release(self._pin)
         self._words = np.empty(0, np.uint64)
-        self._view.release()
         try:
+            self._view.release()
             self._map.close()
         except BufferError:
             # A view is still out; the mapping goes with the last of them.

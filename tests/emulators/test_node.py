@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from emulators.node import BadRunFolder, NodeRun
+from emulators.barrier import BadRunFolder
+from emulators.node import NodeRun
 from testbed.clocks.wall import Epoch
 from testbed.events.log import Record, read_log
 from testbed.experiment.plan import NodePlan, Plan, write_plan
