@@ -194,15 +194,16 @@ def _handle(handle: int) -> str:
 
 
 def _agree(have: Htb, planned: Htb, *, leaf: bool) -> bool:
-    def near(found: int, asked: int) -> bool:
-        # tc counts whole bytes per second, and bursts in ticks of 64 ns.
-        return abs(found - asked) <= max(8, asked // 50)
+    def near(found: int, asked: int, step: int = 8) -> bool:
+        return abs(found - asked) <= max(step, asked // 50)
+
+    microsecond = planned.ceil_bits_per_s // 8_000_000  # tc keeps rates in bytes per second, bursts in microseconds
 
     return (
         near(have.rate_bits_per_s, planned.rate_bits_per_s)
         and near(have.ceil_bits_per_s, planned.ceil_bits_per_s)
-        and near(have.burst_bytes, planned.burst_bytes)
-        and near(have.cburst_bytes, planned.cburst_bytes)
+        and near(have.burst_bytes, planned.burst_bytes, max(8, microsecond))
+        and near(have.cburst_bytes, planned.cburst_bytes, max(8, microsecond))
         and (not leaf or (have.quantum == planned.quantum and have.priority == planned.priority))
     )
 

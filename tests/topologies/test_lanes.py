@@ -168,7 +168,7 @@ def measured(fabric: Fabric, levels: list[int]) -> tuple[dict[int, float], float
     port = to_gpu(fabric)
     lanes.apply(port, lanes.queues_of(port))
     marks = ",".join(str(level << 4) for level in levels)
-    fabric.execute("dpu0", [sys.executable, "-c", FLOOD, marks, "1500", "4172"])
+    fabric.execute("dpu0", [sys.executable, "-c", FLOOD, marks, "4000", "4172"])
     with QueueReader(port.pid) as reader:
         before, start = reader.classes(port.device), time.monotonic()
         time.sleep(0.6)
