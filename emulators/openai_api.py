@@ -33,7 +33,7 @@ from emulators.openai_requests import (
     read_completion,
 )
 from emulators.prometheus import Metrics
-from emulators.server_port import ServerPort
+from emulators.server_port import ServerPort, text_of
 from testbed.serving.requests import Refused
 
 LARGEST_BODY = 16 << 20
@@ -155,8 +155,8 @@ class _Api:
         self._check_model(generation.model)
         try:
             call = Call(self._server, self._metrics, generation, request["name"])
-        except (LookupError, ValueError) as error:
-            raise openai_errors.bad_request(f"no such token: {error}", generation.prompt_field) from None
+        except KeyError as error:
+            raise openai_errors.bad_request(f"there is no token {error}", generation.prompt_field) from None
         chat = read is read_chat
         kind = "chatcmpl" if chat else "cmpl"
         heading = Heading(
@@ -259,7 +259,7 @@ class _Api:
             "count": len(tokens),
             "max_model_len": self._server.card.max_model_len,
             "tokens": tokens,
-            "token_strs": [vocabulary.decode([token]) for token in tokens],
+            "token_strs": [text_of(vocabulary, [token]) for token in tokens],
         }
         return _json(ascii_json.encode(facts))
 
@@ -269,9 +269,9 @@ class _Api:
         body = read_body(await request.read(), DetokenizeBody)
         self._check_model(body.model)
         try:
-            text = self._server.vocabulary.decode(body.tokens)
-        except (LookupError, ValueError, OverflowError) as error:
-            raise openai_errors.bad_request(f"no such token: {error}", "tokens") from None
+            text = text_of(self._server.vocabulary, body.tokens)
+        except KeyError as error:
+            raise openai_errors.bad_request(f"there is no token {error}", "tokens") from None
         return _json(ascii_json.encode({"prompt": text}))
 
 

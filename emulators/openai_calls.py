@@ -17,7 +17,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from emulators.openai_answers import Choice
 from emulators.openai_requests import Generation
 from emulators.prometheus import Metrics
-from emulators.server_port import ServerPort
+from emulators.server_port import ServerPort, text_of
 from testbed.serving.requests import Refused, Request, Sampling, Tokens
 
 _SEED_MASK = (1 << 63) - 1
@@ -27,7 +27,7 @@ class Call:
     """The choices of one call. Use as a context: on leaving, what has not ended is abandoned."""
 
     def __init__(self, server: ServerPort, metrics: Metrics, generation: Generation, name: str) -> None:
-        """Submits nothing yet. Raises KeyError, IndexError or ValueError for token ids that there are not."""
+        """Submits nothing yet. Raises KeyError for a token id that there is not."""
         self._server = server
         self._metrics = metrics
         self._arrived = time.monotonic()
@@ -85,7 +85,7 @@ def _requests(server: ServerPort, generation: Generation, name: str) -> list[Req
     requests: list[Request] = []
     taken: set[str] = set()
     for prompt in generation.prompts:
-        text = prompt if isinstance(prompt, str) else server.vocabulary.decode(prompt)
+        text = prompt if isinstance(prompt, str) else text_of(server.vocabulary, prompt)
         limit = generation.max_tokens
         if limit is None:
             limit = max(1, server.card.max_model_len - len(server.vocabulary.encode(text)))

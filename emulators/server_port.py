@@ -16,6 +16,7 @@ import msgspec
 
 from testbed.machine import Message
 from testbed.serving.requests import Abandon, Refused, Request, Submit, Tokens
+from testbed.serving.tokens import Vocabulary
 
 
 class ModelCard(msgspec.Struct, frozen=True):
@@ -30,16 +31,9 @@ class ModelCard(msgspec.Struct, frozen=True):
     owned_by: str = "looplane"
 
 
-class Vocabulary(Protocol):
-    """Text and token ids. `decode` puts the replacement character where bytes are no whole UTF-8 sequence."""
-
-    def encode(self, text: str) -> Sequence[int]:
-        """Token ids of `text`."""
-        ...
-
-    def decode(self, tokens: Sequence[int]) -> str:
-        """Text of `tokens`. Raises KeyError, IndexError or ValueError for an id that there is not."""
-        ...
+def text_of(vocabulary: Vocabulary, tokens: Sequence[int]) -> str:
+    """The text of `tokens`, with U+FFFD where bytes are no UTF-8. Raises KeyError for an id that there is not."""
+    return b"".join(vocabulary.token_bytes(token) for token in tokens).decode("utf-8", "replace")
 
 
 class ServerPort(Protocol):
