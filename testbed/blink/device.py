@@ -1,0 +1,177 @@
+"""The emulated GPU: an accelerator that runs captured graphs launched from the device and obeys CUDA's rules.
+
+It refuses what CUDA refuses (Programming Guide, "Device Graph Launch"): a 121st fire-and-forget graph in one
+execution of the parent, a graph that is still running, a second self-relaunch; and a tail launch starts only when
+the parent has returned and all its children are complete. Where the guide leaves the outcome undefined the device
+faults for good, so that a scheduler that breaks a rule is caught. Graphs run one at a time, in order of launch.
+
+Time comes from the engine's cost model, tokens from its text model; results go to the extraction buffer in local
+memory and nowhere else. It knows no slots and no requests beyond what a graph's lanes say.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, NamedTuple
+
+from testbed.blink.launches import (
+    LaunchGraph,
+    LaunchRefused,
+    SchedulerReturned,
+    SchedulerStarted,
+    TailLaunch,
+    pack_extraction,
+)
+from testbed.blink.parameters import BlinkParameters
+from testbed.events.schema import DeviceFaulted, TokensSampled
+from testbed.machine import Deliver, Effect, Effects, Emit, MachineError
+from testbed.network.memory_region import LocalMemory
+from testbed.serving.engine import Engine
+from testbed.serving.graph_cache import Graph
+from testbed.units import Nanoseconds
+
+FIRE_AND_FORGET_LIMIT = 120
+"""CUDA's rule, not a parameter: graphs fired and forgotten in one execution of their parent."""
+
+INVALID_VALUE = "cudaErrorInvalidValue"
+ILLEGAL_ADDRESS = "cudaErrorIllegalAddress"
+LAUNCH_FAILURE = "cudaErrorLaunchFailure"
+LIMIT_EXCEEDED = "fireAndForgetLimitExceeded"
+"""Our name: the guide gives the limit but no code, the summary says "undefined"."""
+PARENT_ENDED = "schedulerEnded"
+"""Our name: the scheduler returned without a tail launch, so nothing will ever run again."""
+
+
+class _Running(NamedTuple):
+    work: LaunchGraph
+    tokens: tuple[int, ...]
+    finish: Nanoseconds
+
+
+class EmulatedDevice:
+    """`Accelerator` of a GPU node. The host has launched the scheduler graph once, to start at `starts_at`."""
+
+    def __init__(
+        self,
+        parameters: BlinkParameters,
+        *,
+        memory: LocalMemory,
+        engine: Engine,
+        scheduler: str = "scheduler",
+        starts_at: Nanoseconds = 0,
+    ) -> None:
+        self._memory = memory
+        self._layout = parameters.layout()
+        self._graphs = parameters.graphs()
+        self._engine = engine
+        self._scheduler = scheduler
+        self._launch_cost = parameters.fire_and_forget_cost
+        self._tail_cost = parameters.tail_launch_cost
+        self._running: deque[_Running] = deque()
+        self._free_at: Nanoseconds = starts_at
+        self._executions = 0
+        self._executing = False
+        self._fired = 0
+        self._tail_enqueued = True
+        self._starts_at: Nanoseconds | None = starts_at
+        self.fault: str | None = None
+        """Code of the fault that ended the device, or None."""
+        self.extrapolated_steps = 0
+        """Graphs whose time lay outside the profile's table."""
+
+    def submit(self, now: Nanoseconds, work: Any) -> Effects:
+        """Takes a launch. What is refused comes back as an event and a message to the scheduler."""
+        match work:
+            case LaunchGraph():
+                return self._fire(now, work)
+            case TailLaunch():
+                return self._enqueue_tail()
+            case SchedulerReturned():
+                return self._parent_returned(now)
+            case _:
+                raise MachineError(f"the device cannot run {type(work).__name__}")
+
+    def wake(self, now: Nanoseconds) -> Effects:
+        """Completes graphs that are due and starts the scheduler's next execution once it may."""
+        out: list[Effect] = []
+        while self._running and self._running[0].finish <= now:
+            self._complete(self._running.popleft(), out)
+        if self._starts_at is not None and self._starts_at <= now and self.fault is None:
+            self._starts_at = None
+            self._tail_enqueued = False
+            self._executing = True
+            self._fired = 0
+            out.append(Deliver(self._scheduler, SchedulerStarted(self._executions)))
+            self._executions += 1
+        return out
+
+    def deadline(self) -> Nanoseconds | None:
+        """When the next graph completes or the scheduler starts."""
+        moments = [running.finish for running in self._running]
+        if self._starts_at is not None and self.fault is None:
+            moments.append(self._starts_at)
+        return min(moments, default=None)
+
+    def _fire(self, now: Nanoseconds, work: LaunchGraph) -> Effects:
+        if self.fault is not None:
+            return self._refuse(work.launch, LAUNCH_FAILURE, f"the device faulted before: {self.fault}")
+        if not self._executing:
+            return self._break(work.launch, PARENT_ENDED, "a launch from a scheduler that has returned")
+        if self._fired >= FIRE_AND_FORGET_LIMIT:
+            return self._break(work.launch, LIMIT_EXCEEDED, f"launch {self._fired + 1} of one parent execution")
+        if work.graph not in self._graphs:
+            return self._refuse(work.launch, INVALID_VALUE, f"{work.graph.name} was never captured for device launch")
+        if any(running.work.graph == work.graph for running in self._running):
+            return self._refuse(work.launch, INVALID_VALUE, f"{work.graph.name} is still running")
+        if problem := _misfit(work.graph, work):
+            return self._break(work.launch, ILLEGAL_ADDRESS, problem)
+        self._fired += 1
+        time = self._engine.step_time(work.graph, work.lanes)
+        self.extrapolated_steps += time.extrapolated
+        self._free_at = max(now + self._launch_cost, self._free_at) + time.duration
+        self._running.append(_Running(work, self._engine.sample(work.lanes), self._free_at))
+        return ()
+
+    def _enqueue_tail(self) -> Effects:
+        if self.fault is not None:
+            return self._refuse(0, LAUNCH_FAILURE, f"the device faulted before: {self.fault}")
+        if not self._executing:
+            return self._break(0, PARENT_ENDED, "a tail launch from a scheduler that has returned")
+        if self._tail_enqueued:
+            return self._break(0, INVALID_VALUE, "a second self-relaunch is enqueued")
+        self._tail_enqueued = True
+        return ()
+
+    def _parent_returned(self, now: Nanoseconds) -> Effects:
+        self._executing = False
+        if self.fault is not None:
+            return ()
+        if not self._tail_enqueued:
+            return self._break(0, PARENT_ENDED, "the scheduler returned without a tail launch")
+        # Children may still run; the tail launch waits for the last of them.
+        last = self._running[-1].finish if self._running else now
+        self._starts_at = max(last, now) + self._tail_cost
+        return ()
+
+    def _complete(self, running: _Running, out: list[Effect]) -> None:
+        work = running.work
+        for lane, token in enumerate(running.tokens):
+            self._memory.store(self._layout.extraction(lane), pack_extraction(work.launch, token))
+        requests = tuple(lane.request for lane in work.lanes)
+        out.append(Emit(TokensSampled(work.launch, requests, running.tokens)))
+
+    def _refuse(self, launch: int, code: str, detail: str) -> Effects:
+        return (Emit(DeviceFaulted(code, detail)), Deliver(self._scheduler, LaunchRefused(launch, code, detail)))
+
+    def _break(self, launch: int, code: str, detail: str) -> Effects:
+        self.fault = code
+        self._running.clear()
+        return self._refuse(launch, code, detail)
+
+
+def _misfit(graph: Graph, work: LaunchGraph) -> str | None:
+    """What of the lanes lies outside the graph's captured shape."""
+    if not 0 < len(work.lanes) <= graph.batch:
+        return f"{len(work.lanes)} lanes in {graph.name}"
+    longest = max(lane.context for lane in work.lanes)
+    return f"{longest} tokens in {graph.name}" if longest > graph.sequence else None

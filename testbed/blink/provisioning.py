@@ -1,0 +1,33 @@
+"""What the host does before it leaves the path: weights, graphs and the KV pool, worked out from the parameters.
+
+Blink's initialisation phase (summary): the CPU loads the model, captures the graphs and is out of the steady state.
+Nothing here is asked again once requests are served.
+"""
+
+from __future__ import annotations
+
+from testbed.blink.parameters import BlinkParameters
+from testbed.events.schema import HostProvisioned
+
+
+class DoesNotFit(ValueError):
+    """The model leaves no HBM for a KV pool."""
+
+    def __init__(self, model: str, needed: int, hbm: int) -> None:
+        self.model = model
+        self.needed = needed
+        self.hbm = hbm
+        super().__init__(f"{model} needs {needed:,} bytes of HBM before the first KV block; there are {hbm:,}")
+
+
+def provision(parameters: BlinkParameters) -> HostProvisioned:
+    """The facts of `host.provisioned`. Raises `DoesNotFit` if HBM has no room for one KV block."""
+    model = parameters.served_model()
+    graphs = parameters.graphs()
+    taken = model.weights_bytes + graphs.bytes + parameters.activation_bytes
+    room = (parameters.hbm_bytes - taken) // (model.kv_bytes_per_token * parameters.kv_block_tokens)
+    blocks = room if parameters.kv_blocks is None else parameters.kv_blocks
+    if room < 1 or blocks > room:
+        block_bytes = model.kv_bytes_per_token * parameters.kv_block_tokens
+        raise DoesNotFit(model.name, taken + block_bytes * max(1, parameters.kv_blocks or 1), parameters.hbm_bytes)
+    return HostProvisioned(model.name, model.weights_bytes, graphs.count, blocks)

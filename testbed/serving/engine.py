@@ -1,0 +1,70 @@
+"""The inference engine behind a device: how long a captured graph runs and which tokens its sampling leaves.
+
+It stands for a TensorRT engine and is used by every serving system here, so differences between systems come from
+orchestration alone. Times come from the cost model, tokens from the text model (synthetic). It is stateless: a lane
+carries what a real engine would find in its KV blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from testbed.serving.cost_model import CostModel, StepTime
+from testbed.serving.graph_cache import PREFILL, Graph
+from testbed.serving.text_model import TextModel
+
+
+class Lane(NamedTuple):
+    """One sequence's part of a graph's input tensors."""
+
+    request: int
+    place: int
+    """Which token of the answer this step draws, from 0."""
+    context: int
+    """Tokens of KV that it reads; for a prefill, the prompt."""
+    tail: tuple[int, int]
+    """The last two tokens, in place of the KV's contents."""
+    temperature: float
+    top_p: float
+    seed: int
+    ignore_eos: bool
+
+
+def step_time(cost_model: CostModel, graph: Graph, context: int) -> StepTime:
+    """How long `graph` runs when its lanes hold `context` tokens together.
+
+    A prefill computes its whole captured shape; a decode step's lanes cost their place in the batch whether they
+    are used or not, and read the KV that there is.
+    """
+    if graph.kind == PREFILL:
+        one = cost_model.prefill(graph.sequence)
+        return StepTime(one.duration * graph.batch, one.extrapolated or graph.batch > 1)
+    return cost_model.decode(graph.batch, context)
+
+
+class Engine:
+    """One model on one device."""
+
+    def __init__(self, cost_model: CostModel, text_model: TextModel) -> None:
+        self.cost_model = cost_model
+        self._text_model = text_model
+
+    def step_time(self, graph: Graph, lanes: Sequence[Lane]) -> StepTime:
+        """How long `graph` runs with these lanes."""
+        return step_time(self.cost_model, graph, sum(lane.context for lane in lanes))
+
+    def sample(self, lanes: Sequence[Lane]) -> tuple[int, ...]:
+        """One token a lane, by the lane's own seed and place."""
+        draw = self._text_model.next_token
+        return tuple(
+            draw(
+                lane.tail,
+                seed=lane.seed,
+                place=lane.place,
+                temperature=lane.temperature,
+                top_p=lane.top_p,
+                ignore_eos=lane.ignore_eos,
+            )
+            for lane in lanes
+        )
