@@ -112,6 +112,20 @@ class Plan(msgspec.Struct, frozen=True):
     captures: tuple[CapturePlan, ...] = ()
     time_limit_s: float = 600.0
     """Wall seconds after which the bench ends the run as errored."""
+    nodes_as: Literal["docker", "namespace", "auto"] = "auto"
+    """What an emulated node is; `auto` takes containers where there is a Docker engine."""
+    wire: Literal["flow", "packet"] = "flow"
+    """How the simulated clock carries verbs; an emulation has a soft RNIC."""
+    front_delay: int = 30_000
+    """One way on the front network under the simulated clock, in true nanoseconds."""
+    workload_seed: int = 0
+    """Seed of the schedule: the same for all systems and sweep points that are compared."""
+    trial: str = ""
+    """Name of the trial among those of its experiment, and of its folder; empty when it is the only one."""
+    point: dict[str, Any] = {}
+    """The trial's value for each path of the experiment's sweep."""
+    repeat: int = 0
+    """Which repeat of the experiment this is, from 0."""
     notes: tuple[str, ...] = ()
     """What the planner chose and why: scaling, packet budget, anything a reader must know."""
 
