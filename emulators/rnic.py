@@ -1,0 +1,311 @@
+"""The soft RNIC: one process a node that speaks RoCEv2 for the node's software, as hardware of its own.
+
+    python -m emulators.rnic --run RUNFOLDER --node NAME --socket PATH [--fifo 10] [--cores 1] [--spin-us 50]
+
+It runs outside the node's container, in its network namespace, so what grinds the container's CPUs does not slow it.
+It opens the queue pairs of plan.json by itself. Software connects to the unix socket, lends memory and posts verbs
+(`emulators.verbs`); peers' one-sided operations touch that memory without waking the software. A region outlives the
+software that lent it, until another registers it anew: a dead engine shows as silence, not as an access error.
+
+The loop does what there is, looks again for at most `--spin-us`, then blocks on sockets, doorbell and timers. A
+queue pair's timers run in wall time: they watch the emulation's own links. Counters go to events/<node>-nic.jsonl.
+All protocol is in testbed.network; no decisions are taken here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import select
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from emulators.barrier import BadRunFolder, plan_of
+from emulators.rnic_desk import Desk, PathTaken
+from emulators.rnic_journal import Journal
+from emulators.rnic_ports import Endpoint, Faults, Port
+from emulators.timers import set_timer_slack
+from emulators.verbs_ring import QueueError
+from testbed.experiment.plan import NodePlan, Plan
+from testbed.machine import Verb
+from testbed.network.connection import Connection, ConnectionSettings
+from testbed.network.memory_region import RegionTable
+from testbed.network.queue_pair import QueuePair
+from testbed.units import MICROSECOND, MILLISECOND, SECOND
+
+EXIT_BAD_INPUT, EXIT_HOST_CANNOT, EXIT_ERRORED = 2, 3, 4
+TIMER_LOOK = MILLISECOND
+"""How often a busy loop looks at the queue pairs' timers."""
+SHORTEST_SLEEP = 30 * MICROSECOND
+"""Waits for the uplink's pace below this are not worth a system call."""
+
+
+class Rnic:
+    """The NIC of one node: ports, queue pairs, regions, and the software that is connected, if any."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        node: NodePlan,
+        path: Path,
+        journal: Journal,
+        *,
+        spin_ns: int = 50 * MICROSECOND,
+        faults: Faults | None = None,
+        settings: ConnectionSettings | None = None,
+    ) -> None:
+        """Opens everything. Raises OSError for an address or port that cannot be had, `PathTaken`."""
+        self.regions = RegionTable()
+        self.journal = journal
+        self.stopping = False
+        self._spin_ns = spin_ns
+        self._ports: dict[str, Port] = {}
+        self._endpoints: dict[int, Endpoint] = {}
+        self._touched: list[Endpoint] = []
+        self._timers_looked_at = 0
+        self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        fabrics = {fabric.name: fabric for fabric in plan.fabrics}
+        for port in node.ports:
+            if fabrics[port.fabric].roce:
+                self._ports[port.interface] = Port(port, fabrics[port.fabric], faults)
+        self._add_queue_pairs(node, settings or ConnectionSettings(path_mtu=plan.path_mtu))
+        self.desk = Desk(path, node, self.regions, journal)
+
+    def _add_queue_pairs(self, node: NodePlan, settings: ConnectionSettings) -> None:
+        for pair in node.queue_pairs:
+            port = self._ports[pair.interface]
+            connection = Connection(
+                peer=pair.peer,
+                number=pair.number,
+                peer_number=pair.peer_number,
+                address=port.plan.address,
+                peer_address=pair.peer_address,
+                initial_psn=pair.initial_psn,
+                peer_psn=pair.peer_psn,
+                service_level=pair.service_level,
+            )
+            queue_pair = QueuePair(connection, self.regions, settings)
+            queue_pair.connect()
+            self._endpoints[pair.number] = port.add(queue_pair)
+
+    @property
+    def endpoints(self) -> Sequence[Endpoint]:
+        """The node's queue pairs, in order of the plan."""
+        return tuple(self._endpoints.values())
+
+    @property
+    def ports(self) -> Sequence[Port]:
+        """The node's RoCE ports."""
+        return tuple(self._ports.values())
+
+    # --- what software posts (rnic_software.QueuePairs) ---
+
+    def post(self, queue_pair: int, verb: Verb, sink: memoryview | None) -> bool:
+        """Posts to the queue pair of that number; False if there is none."""
+        endpoint = self._endpoints.get(queue_pair)
+        if endpoint is None:
+            return False
+        endpoint.pair.post(verb, sink)
+        if not endpoint.touched:
+            self._touch(endpoint)
+        return True
+
+    def post_receive(self, queue_pair: int, capacity: int, held: int) -> bool:
+        """Makes room for one SEND beside `held` others; room that a dead software left is used first."""
+        endpoint = self._endpoints.get(queue_pair)
+        if endpoint is None:
+            return False
+        if endpoint.pair.receives <= held:
+            endpoint.pair.post_receive(capacity)
+        return True
+
+    # --- the loop ---
+
+    def run(self) -> None:
+        """Works until `stop`."""
+        clock = time.monotonic_ns
+        busy_until = clock() + self._spin_ns
+        while not self.stopping:
+            now = clock()
+            if self.turn(now):
+                busy_until = now + self._spin_ns
+            elif now >= busy_until:
+                self._block(now)
+                busy_until = clock() + self._spin_ns
+        self.journal.measure(self)
+
+    def turn(self, now: int) -> bool:
+        """Does what there is to do; True if there was anything."""
+        work = 0
+        for port in self._ports.values():
+            work += port.receive(now, self._touch)
+        software = self.desk.software
+        if software is not None and software.has_posted():
+            try:
+                work += software.take_requests(self)
+            except QueueError as error:
+                self.desk.dismiss(str(error))
+                software = None
+        if now - self._timers_looked_at >= TIMER_LOOK:
+            self._look_at_timers(now)
+        if self._touched:
+            self._settle()
+        for port in self._ports.values():
+            work += port.transmit(time.monotonic_ns)
+        if software is not None:
+            software.publish()
+        if self.journal.due(now):
+            self.journal.beat(now, self)
+        return work > 0
+
+    def stop(self) -> None:
+        """Ends `run`; may be called from a signal handler."""
+        self.stopping = True
+        os.eventfd_write(self._wake_fd, 1)
+
+    def close(self) -> None:
+        """Closes sockets and queues and removes the unix socket."""
+        self.desk.close()
+        for port in self._ports.values():
+            port.close()
+        os.close(self._wake_fd)
+
+    def _touch(self, endpoint: Endpoint) -> None:
+        endpoint.touched = True
+        self._touched.append(endpoint)
+
+    def _settle(self) -> None:
+        """Looks at each queue pair that was posted to, received from or woken: completions, and whether it sends."""
+        software = self.desk.software
+        for endpoint in self._touched:
+            endpoint.touched = False
+            pair = endpoint.pair
+            completions = pair.poll_completions()
+            received = pair.poll_received()
+            if software is not None:
+                try:
+                    for completion in completions:
+                        software.complete(pair.number, completion)
+                    for message in received:
+                        software.receive(pair.number, message.data)
+                except QueueError as error:
+                    self.desk.dismiss(str(error))
+                    software = None
+            endpoint.port.activate(endpoint)
+        self._touched.clear()
+
+    def _look_at_timers(self, now: int) -> int | None:
+        """Wakes queue pairs whose timers are due; the moment of the next one."""
+        self._timers_looked_at = now
+        earliest: int | None = None
+        for endpoint in self._endpoints.values():
+            deadline = endpoint.pair.deadline()
+            if deadline is not None and deadline <= now:
+                endpoint.pair.wake(now)
+                if not endpoint.touched:
+                    self._touch(endpoint)
+                deadline = endpoint.pair.deadline()
+            if deadline is not None and (earliest is None or deadline < earliest):
+                earliest = deadline
+        return earliest
+
+    def _block(self, now: int) -> None:
+        """Sleeps until a packet, a doorbell, somebody at the unix socket, a timer, the pace or the journal's beat."""
+        until = self.journal.next_beat
+        timer = self._look_at_timers(now)
+        if self._touched:
+            return
+        if timer is not None and timer < until:
+            until = timer
+        for port in self._ports.values():
+            if port.backlogged() and port.may_send_at() < until:
+                until = port.may_send_at()
+        rest = until - time.monotonic_ns()
+        if rest < SHORTEST_SLEEP or not self.desk.prepare_sleep():
+            return
+        descriptors = [port.socket.fileno() for port in self._ports.values()]
+        readable = select.select([*descriptors, self._wake_fd, *self.desk.descriptors], (), (), rest / SECOND)[0]
+        self.desk.awake(readable)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The NIC's whole life; returns the exit code."""
+    options = _arguments(arguments)
+    try:
+        plan, node = plan_of(options.run, options.node)
+        faults = Faults(options.drop, options.duplicate, options.corrupt, options.fault_seed)
+    except (BadRunFolder, ValueError) as error:
+        print(error, file=sys.stderr)
+        return EXIT_BAD_INPUT
+    journal = Journal(options.run, node.name)
+    try:
+        remarks = _become_hardware(options.fifo, options.cores)
+        spin_ns = options.spin_us * MICROSECOND
+        rnic = Rnic(plan, node, options.socket, journal, spin_ns=spin_ns, faults=faults)
+    except (OSError, PathTaken) as error:
+        print(f"{node.name}: the soft RNIC cannot start: {error}", file=sys.stderr)
+        journal.close(EXIT_HOST_CANNOT, str(error))
+        return EXIT_HOST_CANNOT
+    for remark in remarks:
+        journal.say(remark, "warning")
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        rnic.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
+    code, detail = 0, ""
+    try:
+        rnic.run()
+    except Exception as error:  # noqa: BLE001  # whatever it was, the log must have it
+        traceback.print_exc()
+        journal.say("".join(traceback.format_exception(error)), "error")
+        code, detail = EXIT_ERRORED, f"{type(error).__name__}: {error}"
+    rnic.close()
+    journal.close(code, detail)
+    return code
+
+
+def _become_hardware(priority: int, cores: Sequence[int]) -> list[str]:
+    """Pins the process and makes it SCHED_FIFO where the host permits; remarks on what it did not permit."""
+    remarks = []
+    set_timer_slack()
+    if cores:
+        os.sched_setaffinity(0, cores)
+    if priority:
+        try:
+            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(priority))
+        except PermissionError as error:
+            remarks.append(f"the soft RNIC runs without SCHED_FIFO: {error.strerror}")
+    return remarks
+
+
+def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="emulators.rnic", description="The soft RNIC of one emulated node.")
+    parser.add_argument("--run", type=Path, required=True, metavar="RUNFOLDER", help="folder of the run")
+    parser.add_argument("--node", required=True, metavar="NAME", help="name of the node in plan.json")
+    parser.add_argument("--socket", type=Path, required=True, metavar="PATH", help="unix socket for the software")
+    parser.add_argument("--fifo", type=int, default=0, metavar="PRIORITY", help="SCHED_FIFO priority, 0: ordinary")
+    parser.add_argument("--cores", type=_cores, default=(), metavar="LIST", help="cores to run on, as 1 or 2,3")
+    parser.add_argument("--spin-us", type=int, default=50, help="how long to look for more before blocking")
+    for fault in ("drop", "duplicate", "corrupt"):
+        parser.add_argument(f"--{fault}", type=float, default=0.0, metavar="P", help=f"probability to {fault} a packet")
+    parser.add_argument("--fault-seed", type=int, default=1, metavar="N", help="seed of the faults")
+    return parser.parse_args(arguments)
+
+
+def _cores(text: str) -> tuple[int, ...]:
+    return tuple(int(word) for word in text.split(","))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,281 @@
+"""The soft RNIC's ports: sockets, lanes, the uplink's arbitration and its pace.
+
+One UDP socket bound to port 4791 receives for all queue pairs of a port; each queue pair sends from a socket of its
+own (source port 0xC000 + number), unconnected and with IP_MTU_DISCOVER=DO, so that the kernel sends DF with IP id 0
+as the ICRC expects (platform.md §1.2). One `sendto` a packet, no GSO: an arbiter must see packets.
+
+A lane is a round of queue pairs that may have something to send, and at most one built packet at its head. Where
+several lanes wait, the arbiter of InfiniBand's two tables chooses; the port then sends no faster than its rate.
+
+It knows nothing of software, memory or completions.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import struct
+from collections import deque
+from collections.abc import Callable, Iterable
+from random import Random
+
+import msgspec
+
+from testbed.experiment.plan import FabricPlan, PortPlan
+from testbed.network.arbiter import Arbiter
+from testbed.network.lanes import LaneTable, type_of_service
+from testbed.network.queue_pair import QueuePair
+from testbed.network.roce import FRAME_OVERHEAD_BYTES, UDP_PORT
+from testbed.units import MICROSECOND, SECOND
+
+_BUFFER_BYTES = 32 << 20
+_LARGEST_DATAGRAM = 1 << 16
+_SMALLEST_DATAGRAM = 16
+_IP_MTU_DISCOVER, _IP_PMTUDISC_DO = 10, 2
+_SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
+_QUEUE_PAIR = struct.Struct("!I").unpack_from
+_QUEUE_PAIR_MASK = 0xFFFFFF
+BATCH = 64
+"""Packets taken from a socket, or sent, before the NIC looks at its other work."""
+MAKE_UP = 250 * MICROSECOND
+"""Time of sending that a port may make up for after it woke late."""
+
+
+class Faults(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What goes wrong on purpose, for each packet that leaves (tests and labs)."""
+
+    drop: float = 0.0
+    """Probability that a packet is lost."""
+    duplicate: float = 0.0
+    """Probability that it is sent twice."""
+    corrupt: float = 0.0
+    """Probability that one of its bits is flipped."""
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("drop", "duplicate", "corrupt"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise ValueError(f"{name} is {getattr(self, name)}; allowed is 0 to 1")
+
+
+class PortCounters:
+    """What a port has seen since it was opened."""
+
+    __slots__ = ("bytes_sent", "refused", "strays")
+
+    def __init__(self) -> None:
+        self.bytes_sent = 0
+        """As the kernel's queues count frames."""
+        self.refused = 0
+        """Packets that the kernel would not send; lost, the protocol sends them again."""
+        self.strays = 0
+        """Datagrams for no queue pair of this port."""
+
+
+class Endpoint:
+    """A queue pair and how its packets leave."""
+
+    __slots__ = ("destination", "lane", "pair", "port", "queued", "send_to", "socket", "touched")
+
+    def __init__(self, pair: QueuePair, port: Port, lane: Lane, sender: socket.socket) -> None:
+        self.pair = pair
+        self.port = port
+        self.lane = lane
+        self.socket = sender
+        self.send_to = sender.sendto
+        self.destination = (pair.connection.peer_address, UDP_PORT)
+        self.queued = False
+        """True while it is in its lane's round."""
+        self.touched = False
+        """True while the NIC has still to look for its completions."""
+
+
+class Lane:
+    """One virtual lane of a port's egress."""
+
+    __slots__ = ("endpoints", "head", "number", "sender")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.endpoints: deque[Endpoint] = deque()
+        self.head: bytes | None = None
+        self.sender: Endpoint | None = None
+        """Whose packet `head` is."""
+
+    def fill(self, now: int) -> bool:
+        """Puts a packet at the head if there is one; queue pairs without any leave the round."""
+        if self.head is not None:
+            return True
+        endpoints = self.endpoints
+        while endpoints:
+            endpoint = endpoints[0]
+            packets = endpoint.pair.packets_to_send(now, 1)
+            if packets:
+                self.head = packets[0]
+                self.sender = endpoint
+                if len(endpoints) > 1:
+                    endpoints.rotate(-1)
+                return True
+            endpoint.queued = False
+            endpoints.popleft()
+        return False
+
+
+class Port:
+    """One RoCE interface of the node."""
+
+    def __init__(self, plan: PortPlan, fabric: FabricPlan, faults: Faults | None = None) -> None:
+        """Opens the receiving socket. Raises OSError if the address is not there or the port is taken."""
+        self.plan = plan
+        self.counters = PortCounters()
+        self.socket = _udp_socket(plan.address, UDP_PORT)
+        self._table = fabric.lanes or LaneTable()
+        self._arbiter = Arbiter(self._table)
+        self._rate = plan.kernel_rate_bits_per_s
+        self._next_free = 0
+        self._idle = True
+        self._blocked_until = 0
+        self._buffer = bytearray(_LARGEST_DATAGRAM)
+        self._view = memoryview(self._buffer)
+        self._endpoints: dict[int, Endpoint] = {}
+        self._lanes: dict[int, Lane] = {}
+        self._round: tuple[Lane, ...] = ()
+        self._senders: list[socket.socket] = []
+        self._damage = _Damage(faults) if faults is not None and (faults.drop, faults.duplicate, faults.corrupt) != (
+            0.0, 0.0, 0.0) else None  # fmt: skip
+
+    def add(self, pair: QueuePair) -> Endpoint:
+        """Gives a queue pair its sending socket and its lane. Raises OSError if its source port is taken."""
+        level = pair.connection.service_level
+        number = self._table.lane_of(level)
+        lane = self._lanes.setdefault(number, Lane(number))
+        self._round = tuple(self._lanes[number] for number in sorted(self._lanes))
+        sender = _udp_socket(self.plan.address, pair.port)
+        sender.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, type_of_service(level))
+        self._senders.append(sender)
+        endpoint = Endpoint(pair, self, lane, sender)
+        self._endpoints[pair.number] = endpoint
+        return endpoint
+
+    def receive(self, now: int, touch: Callable[[Endpoint], None]) -> int:
+        """Takes up to a batch of datagrams off the socket; `touch` is told which queue pairs they were for."""
+        receive_into, buffer, view, endpoints = self.socket.recv_into, self._buffer, self._view, self._endpoints
+        for count in range(BATCH):
+            try:
+                size = receive_into(buffer)
+            except BlockingIOError:
+                return count
+            except OSError:
+                # The interface has gone under the socket; what is in flight runs into its retry limit.
+                self.counters.refused += 1
+                return count
+            endpoint = endpoints.get(_QUEUE_PAIR(buffer, 4)[0] & _QUEUE_PAIR_MASK)
+            if endpoint is None or size < _SMALLEST_DATAGRAM:
+                self.counters.strays += 1
+                continue
+            endpoint.pair.receive_packet(now, view[:size])
+            if not endpoint.touched:
+                touch(endpoint)
+        return BATCH
+
+    def activate(self, endpoint: Endpoint) -> None:
+        """The queue pair may have something to send."""
+        if not endpoint.queued:
+            endpoint.queued = True
+            endpoint.lane.endpoints.append(endpoint)
+
+    def backlogged(self) -> bool:
+        """True if some queue pair may have something to send."""
+        return any(lane.head is not None or lane.endpoints for lane in self._round)
+
+    def may_send_at(self) -> int:
+        """The moment from which the rate allows the next packet."""
+        return max(self._next_free, self._blocked_until)
+
+    def transmit(self, clock: Callable[[], int]) -> int:
+        """Sends what lanes and rate allow, at most a batch; how many packets that was."""
+        for count in range(BATCH):
+            now = clock()
+            if now < self._next_free or now < self._blocked_until:
+                return count
+            lane = self._choose(now)
+            if lane is None:
+                self._idle = True
+                return count
+            packet, endpoint = lane.head, lane.sender
+            assert packet is not None
+            assert endpoint is not None
+            if not self._put_on_wire(now, packet, endpoint):
+                return count
+            lane.head = None
+            frame = len(packet) + FRAME_OVERHEAD_BYTES
+            self.counters.bytes_sent += frame
+            # Waking late is made up for; having had nothing to send is not.
+            earliest = now if self._idle else now - MAKE_UP
+            self._idle = False
+            begin = self._next_free if self._next_free > earliest else earliest
+            self._next_free = begin + frame * 8 * SECOND // self._rate
+        return BATCH
+
+    def _choose(self, now: int) -> Lane | None:
+        waiting = [lane for lane in self._round if lane.fill(now)]
+        if len(waiting) < 2:
+            return waiting[0] if waiting else None
+        sizes = {lane.number: len(lane.head or b"") + FRAME_OVERHEAD_BYTES for lane in waiting}
+        return self._lanes[self._arbiter.choose(sizes)]
+
+    def _put_on_wire(self, now: int, packet: bytes, endpoint: Endpoint) -> bool:
+        """False if the kernel's buffer is full, so that the packet must wait."""
+        try:
+            if self._damage is None:
+                endpoint.send_to(packet, endpoint.destination)
+            else:
+                for damaged in self._damage.packets(packet):
+                    endpoint.send_to(damaged, endpoint.destination)
+        except BlockingIOError:
+            self._blocked_until = now + 100 * MICROSECOND
+            return False
+        except OSError as error:
+            if error.errno == errno.EMSGSIZE:
+                raise
+            self.counters.refused += 1
+        return True
+
+    def close(self) -> None:
+        """Closes the sockets."""
+        for opened in (self.socket, *self._senders):
+            opened.close()
+
+
+class _Damage:
+    """Loses, doubles and breaks packets by a seeded die."""
+
+    def __init__(self, faults: Faults) -> None:
+        self._faults = faults
+        self._random = Random(faults.seed)
+
+    def packets(self, packet: bytes) -> Iterable[bytes]:
+        draw = self._random.random
+        if draw() < self._faults.drop:
+            return ()
+        if draw() < self._faults.corrupt:
+            broken = bytearray(packet)
+            broken[self._random.randrange(len(broken))] ^= 1 << self._random.randrange(8)
+            packet = bytes(broken)
+        return (packet, packet) if draw() < self._faults.duplicate else (packet,)
+
+
+def _udp_socket(address: str, port: int) -> socket.socket:
+    opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+    try:
+        for option, plain in ((_SO_SNDBUFFORCE, socket.SO_SNDBUF), (_SO_RCVBUFFORCE, socket.SO_RCVBUF)):
+            try:
+                opened.setsockopt(socket.SOL_SOCKET, option, _BUFFER_BYTES)
+            except PermissionError:
+                opened.setsockopt(socket.SOL_SOCKET, plain, _BUFFER_BYTES)
+        opened.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_DO)
+        opened.bind((address, port))
+    except OSError:
+        opened.close()
+        raise
+    return opened
