@@ -42,6 +42,8 @@ class RequestSpans(msgspec.Struct, frozen=True):
     """Inside `decode`: from each token to the next."""
     token_times: tuple[Nanoseconds, ...]
     """When each token was published, or where no server logged that, received."""
+    published: bool
+    """True where `token_times` are the server's."""
     pauses: tuple[Span, ...]
     """Inside `decode`."""
     steps: tuple[tuple[int, StepTimes], ...]
@@ -105,6 +107,7 @@ def _row(track: Track | None, exchange: Exchange | None, now: Nanoseconds) -> Re
         phases=phases,
         tokens=_between(times, decode),
         token_times=tuple(times),
+        published=track is not None and bool(track.published),
         pauses=_pauses(track, decode),
         steps=tuple(sorted(steps.items())),
         state="running" if ended is None else "failed" if exchange is not None and exchange.failed else "done",

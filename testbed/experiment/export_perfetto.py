@@ -1,0 +1,167 @@
+"""A run as Chrome trace JSON, for ui.perfetto.dev and chrome://tracing.
+
+Three kinds of event suffice: `X` slices, `M` names and `C` counters. Viewers ask of one thread's slices that they
+nest and never overlap, so each request, slot and GPU lane is a thread of its own, outer slices stand before inner
+ones, and all are cut by `testbed.metrics.spans`. Times are true microseconds since the run's epoch.
+
+The same timelines give the same bytes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from testbed.metrics.spans import RequestSpans, Span, launch_lanes, request_spans, slot_spans
+from testbed.metrics.timeline import Launch, TimelineState
+from testbed.units import GBIT_PER_S, Nanoseconds
+
+TraceEvent = dict[str, Any]
+
+REQUESTS, SLOTS, LAUNCHES, QUEUES, LINKS = range(1, 6)
+"""Process numbers of one trial; the next trial's are 10 higher."""
+_PROCESSES = {
+    REQUESTS: "requests",
+    SLOTS: "ring slots",
+    LAUNCHES: "GPU launches",
+    QUEUES: "batch and KV blocks",
+    LINKS: "links and virtual lanes",
+}
+
+
+def export_perfetto(timelines: Mapping[str, TimelineState]) -> bytes:
+    """The trace of one or more trials, by label."""
+    events: list[TraceEvent] = []
+    for place, (label, timeline) in enumerate(timelines.items()):
+        prefix = f"{label}: " if len(timelines) > 1 else ""
+        events.extend(_trial(timeline, 10 * place, prefix))
+    trace = {"displayTimeUnit": "ms", "otherData": {"clock": "true time"}, "traceEvents": events}
+    return msgspec.json.encode(trace) + b"\n"
+
+
+def _trial(timeline: TimelineState, base: int, prefix: str) -> Iterator[TraceEvent]:
+    for pid, words in _PROCESSES.items():
+        yield {"ph": "M", "pid": base + pid, "name": "process_name", "args": {"name": prefix + words}}
+        yield {"ph": "M", "pid": base + pid, "name": "process_sort_index", "args": {"sort_index": base + pid}}
+    for place, row in enumerate(request_spans(timeline), 1):
+        yield from _thread(base + REQUESTS, place, row.name, place)
+        yield from _request(row, base + REQUESTS, place)
+    yield from _slots(timeline, base + SLOTS)
+    yield from _launches(timeline, base + LAUNCHES)
+    yield from _counters(timeline, base)
+
+
+def _request(row: RequestSpans, pid: int, tid: int) -> Iterator[TraceEvent]:
+    args = {
+        "request": row.request, "slot": row.slot, "state": row.state, "reason": row.reason,
+        "tokens": len(row.token_times),
+        "steps": {str(step): [_us(times.first), _us(times.last), times.count] for step, times in row.steps},
+    }  # fmt: skip
+    yield _slice(pid, tid, row.name, row.start, row.end, args)
+    pauses = _cut_to(row.pauses, row.tokens)
+    for phase in row.phases:
+        yield _slice(pid, tid, phase.what, phase.start, phase.end)
+        if phase.what != "decode":
+            continue
+        for place, token in enumerate(row.tokens):
+            yield _slice(pid, tid, token.what, token.start, token.end)
+            for pause in pauses.get(place, ()):
+                yield _slice(pid, tid, pause.what, pause.start, pause.end)
+
+
+def _cut_to(pauses: tuple[Span, ...], tokens: tuple[Span, ...]) -> dict[int, list[Span]]:
+    """Each pause inside the token's span in which it begins, and after the pause before it, by place of the token."""
+    starts = [token.start for token in tokens]
+    found: dict[int, list[Span]] = {}
+    for pause in sorted(pauses, key=lambda span: (span.start, span.end)):
+        place = bisect_right(starts, pause.start) - 1
+        if place < 0:
+            continue
+        inside = found.setdefault(place, [])
+        end = min(pause.end, tokens[place].end)
+        start = max(pause.start, inside[-1].end if inside else pause.start)
+        if start < end:
+            inside.append(Span(pause.what, start, end))
+    return found
+
+
+def _slots(timeline: TimelineState, pid: int) -> Iterator[TraceEvent]:
+    named: set[int] = set()
+    for span in slot_spans(timeline):
+        # Thread numbers begin at 1: viewers take 0 for "no thread".
+        tid = span.slot + 1
+        if tid not in named:
+            named.add(tid)
+            yield from _thread(pid, tid, f"slot {span.slot}", tid)
+        args = {"request": span.request, "incarnation": span.incarnation}
+        yield _slice(pid, tid, span.state, span.start, span.end, args)
+
+
+def _launches(timeline: TimelineState, pid: int) -> Iterator[TraceEvent]:
+    tid = 0
+    for node in sorted({launch.node for launch in timeline.launches} | {one.node for one in timeline.relaunches}):
+        for place, lane in enumerate(launch_lanes([one for one in timeline.launches if one.node == node])):
+            tid += 1
+            yield from _thread(pid, tid, node if place == 0 else f"{node}, overlapping", tid)
+            for launch in lane:
+                yield _launch(launch, pid, tid)
+        relaunches = [one for one in timeline.relaunches if one.node == node]
+        if relaunches:
+            tid += 1
+            yield from _thread(pid, tid, f"{node} window relaunches", tid)
+            free = 0
+            for relaunch in relaunches:
+                start = max(relaunch.t, free)
+                free = max(relaunch.t + relaunch.gap, start)
+                args = {"window": relaunch.window, "launches": relaunch.launches, "gap_ns": relaunch.gap}
+                yield _slice(pid, tid, "tail launch", start, free, args)
+
+
+def _launch(launch: Launch, pid: int, tid: int) -> TraceEvent:
+    start = launch.started or 0
+    end = launch.done if launch.done is not None else start + launch.cost
+    args = {
+        "launch": launch.launch, "graph": launch.graph, "mode": launch.mode, "batch": launch.batch,
+        "requests": launch.requests, "tokens": launch.tokens, "fallback": launch.fallback,
+        "window": launch.window, "in_window": launch.in_window, "launch_cost_ns": launch.cost,
+    }  # fmt: skip
+    return _slice(pid, tid, launch.kind, start, end, args)
+
+
+def _counters(timeline: TimelineState, base: int) -> Iterator[TraceEvent]:
+    for batch in timeline.batches:
+        held = {"running": batch.running, "paused": batch.paused, "pending": batch.pending}
+        yield _counter(base + QUEUES, f"{batch.node} requests", batch.t, held)
+        blocks = {"used": batch.kv_blocks_total - batch.kv_blocks_free, "free": batch.kv_blocks_free}
+        yield _counter(base + QUEUES, f"{batch.node} KV blocks", batch.t, blocks)
+    for link in timeline.links:
+        lane = "whole port" if link.lane < 0 else f"VL{link.lane}"
+        rate = {"Gbit/s": round(link.rate_bits_per_s / GBIT_PER_S, 6)}
+        yield _counter(base + LINKS, f"{link.port} {lane}", link.t, rate)
+
+
+def _thread(pid: int, tid: int, name: str, sort: int) -> Iterator[TraceEvent]:
+    yield {"ph": "M", "pid": pid, "tid": tid, "name": "thread_name", "args": {"name": name}}
+    yield {"ph": "M", "pid": pid, "tid": tid, "name": "thread_sort_index", "args": {"sort_index": sort}}
+
+
+def _slice(
+    pid: int, tid: int, name: str, start: Nanoseconds, end: Nanoseconds, args: Mapping[str, Any] | None = None
+) -> TraceEvent:
+    event: TraceEvent = {
+        "ph": "X", "pid": pid, "tid": tid, "name": name, "cat": "looplane", "ts": _us(start), "dur": _us(end - start),
+    }  # fmt: skip
+    if args is not None:
+        event["args"] = dict(args)
+    return event
+
+
+def _counter(pid: int, name: str, t: Nanoseconds, values: Mapping[str, float]) -> TraceEvent:
+    return {"ph": "C", "pid": pid, "tid": 0, "name": name, "ts": _us(t), "args": dict(values)}
+
+
+def _us(time: Nanoseconds) -> float:
+    return time / 1000

@@ -1,0 +1,343 @@
+"""The figures of a run in one object: `summary.json`, and what `looplane run --json` prints.
+
+Made from the run's events by the folds of `testbed.metrics` and nothing else, so it may be deleted and made again.
+Trials of one system at one point of the sweep (its repeats) are pooled; different points never are. This file knows
+events, folds and bounds; it reads no folder (whoever does hands the records in).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from testbed.events.log import Record
+from testbed.experiment.expectations import Expectation, evaluate
+from testbed.experiment.spec import Bound
+from testbed.metrics.fidelity import Fidelity, Threshold, Verdict, worst_of
+from testbed.metrics.fold import Folding
+from testbed.metrics.latency import (
+    DEFAULT_DEFINITION,
+    DEFINITIONS,
+    EVERYTHING,
+    Distribution,
+    Latencies,
+    Selection,
+    distribution,
+    latencies,
+    measured,
+)
+from testbed.metrics.outcome import StoryState
+from testbed.metrics.requests import Exchange, count_requests
+from testbed.metrics.shares import LaneShare
+from testbed.metrics.table import FOLDS
+from testbed.metrics.throughput import Served, Throughput, served
+from testbed.units import from_seconds
+
+NEEDED = ("story", "exchanges", "served", "throughput", "shares", "ring", "fidelity")
+"""The folds that a summary is made of."""
+
+
+class TrialResults(NamedTuple):
+    """What the folds say of one trial."""
+
+    label: str
+    system: str
+    """Name in the experiment."""
+    point: str
+    """Point of the sweep in words, as `rate_per_s=8`; empty without a sweep."""
+    story: StoryState
+    exchanges: tuple[Exchange, ...]
+    """As the client saw them."""
+    served: tuple[Exchange, ...]
+    """As the front end saw them."""
+    throughput: Throughput
+    shares: tuple[LaneShare, ...]
+    fidelity: Fidelity
+
+
+def fold_trial(label: str, system: str, point: str, records: Iterable[Record]) -> TrialResults:
+    """Folds a trial's records, which come in the one order."""
+    folding = Folding({name: FOLDS[name] for name in NEEDED}).take_all(records)
+    return trial_results(label, system, point, folding)
+
+
+def trial_results(label: str, system: str, point: str, folding: Folding) -> TrialResults:
+    """The results of a folding that has at least the folds of `NEEDED`."""
+    return TrialResults(
+        label=label,
+        system=system,
+        point=point,
+        story=folding.result("story"),
+        exchanges=folding.result("exchanges"),
+        served=folding.result("served"),
+        throughput=folding.result("throughput"),
+        shares=folding.result("shares"),
+        fidelity=folding.result("fidelity"),
+    )
+
+
+class RequestTotals(msgspec.Struct, frozen=True):
+    """Every request of a system, warm-up included."""
+
+    sent: int
+    completed: int
+    failed: int
+    in_flight: int
+    tokens_received: int
+    errors: dict[str, int]
+    """Why requests failed, and how many for each reason."""
+    faults: tuple[str, ...]
+    """Counter identities that do not hold."""
+
+
+class SystemSummary(msgspec.Struct, frozen=True):
+    """One system at one point of the sweep. Latencies are of completed requests after the warm-up."""
+
+    trials: int
+    measured_requests: int
+    """Completed requests that count after the warm-up."""
+    ttft_ms: Distribution
+    ttst_ms: Distribution
+    itl_ms: Distribution
+    tpot_ms: Distribution
+    requests: RequestTotals
+    throughput_tokens_per_s: float | None
+    """Output tokens of completed requests over the time from first sending to last end, of all trials together."""
+    throughput: Served
+    windows: tuple[Throughput, ...]
+    """Rates on fixed windows, one for each trial."""
+    send_lag_ms: Distribution
+    definitions: dict[str, Latencies]
+    """The same requests by the definitions of each tool."""
+    front_end: Latencies | None
+    """As the front end saw them, arrival to streaming; None where it logged nothing."""
+
+
+class TrialSummary(msgspec.Struct, frozen=True):
+    """One trial in a list."""
+
+    label: str
+    system: str
+    point: str
+    outcome: str
+    detail: str
+    verdict: Verdict
+    sent: int
+    completed: int
+    failed: int
+
+
+class RunSummary(msgspec.Struct, frozen=True):
+    """A whole run."""
+
+    run: str
+    folder: str
+    outcome: str
+    """passed, failed, errored, cancelled or lost."""
+    detail: str
+    clock: str
+    dilation: float
+    byte_scale: int
+    fidelity: Fidelity
+    """The worst of all trials."""
+    systems: dict[str, SystemSummary]
+    """By name; in a sweep by "NAME POINT"."""
+    expectations: tuple[Expectation, ...]
+    trials: tuple[TrialSummary, ...]
+    shares: dict[str, tuple[LaneShare, ...]]
+    """What ports and lanes carried, by trial, where it was measured."""
+    format: int = 1
+    """Raised when a reader of an older summary would be misled."""
+
+
+def summarise(
+    run: str,
+    folder: str,
+    trials: Sequence[TrialResults],
+    expect: Mapping[str, Bound] | None = None,
+    selection: Selection = EVERYTHING,
+) -> RunSummary:
+    """The summary of `trials`. Raises `metric_paths.UnknownMetric` for an expectation of a metric there is not."""
+    fidelity = merge_fidelity(trials)
+    groups: dict[str, dict[str, list[TrialResults]]] = {}
+    for trial in trials:
+        groups.setdefault(trial.point, {}).setdefault(trial.system, []).append(trial)
+    systems: dict[str, SystemSummary] = {}
+    expectations: list[Expectation] = []
+    for point, by_system in groups.items():
+        found = {name: summarise_system(members, selection) for name, members in by_system.items()}
+        systems.update({f"{name} {point}".strip(): summary for name, summary in found.items()})
+        if expect:
+            figures = {"systems": msgspec.to_builtins(found), "fidelity": {"verdict": fidelity.verdict}}
+            expectations.extend(evaluate(expect, figures, point))
+    outcome, detail = judge(trials, fidelity, expectations)
+    story = trials[0].story if trials else StoryState()
+    return RunSummary(
+        run=run,
+        folder=folder,
+        outcome=outcome,
+        detail=detail,
+        clock=story.clock,
+        dilation=story.dilation,
+        byte_scale=story.byte_scale,
+        fidelity=fidelity,
+        systems=systems,
+        expectations=tuple(expectations),
+        trials=tuple(_trial_row(trial) for trial in trials),
+        shares={trial.label: trial.shares for trial in trials if trial.shares},
+    )
+
+
+def summarise_system(trials: Sequence[TrialResults], selection: Selection) -> SystemSummary:
+    """The figures of one system's repeats at one point, pooled."""
+    chosen = [exchange for trial in trials for exchange in measured(trial.exchanges, selection)]
+    front = [exchange for trial in trials for exchange in measured(trial.served, selection)]
+    everything = [exchange for trial in trials for exchange in trial.exchanges or trial.served]
+    by_tool = {name: latencies(chosen, name) for name in DEFINITIONS}
+    # Without a client that logs (`looplane serve`), what the front end saw is all there is; it is labelled so.
+    main = by_tool[DEFAULT_DEFINITION] if chosen or not front else _of_front_end(front)
+    overall = _pooled([served(trial.exchanges or trial.served) for trial in trials])
+    return SystemSummary(
+        trials=len(trials),
+        measured_requests=sum(exchange.completed for exchange in chosen or front),
+        ttft_ms=main.ttft_ms,
+        ttst_ms=main.ttst_ms,
+        itl_ms=main.itl_ms,
+        tpot_ms=main.tpot_ms,
+        requests=_totals(everything),
+        throughput_tokens_per_s=overall.tokens_per_s,
+        throughput=overall,
+        windows=tuple(trial.throughput for trial in trials if trial.throughput.windows),
+        send_lag_ms=distribution([(exchange.lag, 1) for exchange in chosen], "linear", "sent - scheduled"),
+        definitions=by_tool,
+        front_end=_of_front_end(front) if front else None,
+    )
+
+
+def merge_fidelity(trials: Sequence[TrialResults]) -> Fidelity:
+    """The worst verdict, each threshold where it was worst, and all reasons; with several trials each names its own."""
+    if len(trials) == 1:
+        return trials[0].fidelity
+    worst: dict[str, Threshold] = {}
+    reasons: list[str] = []
+    notes: list[str] = []
+    for trial in trials:
+        reasons.extend(f"{trial.label}: {reason}" for reason in trial.fidelity.reasons)
+        if trial.fidelity.note and trial.fidelity.note not in notes:
+            notes.append(trial.fidelity.note)
+        for threshold in trial.fidelity.thresholds:
+            known = worst.get(threshold.name)
+            if known is None or (threshold.measured or -1.0) > (known.measured or -1.0):
+                worst[threshold.name] = threshold
+    verdict = worst_of(trial.fidelity.verdict for trial in trials)
+    return Fidelity(verdict, tuple(reasons), tuple(worst.values()), "; ".join(notes))
+
+
+def judge(trials: Sequence[TrialResults], fidelity: Fidelity, expectations: Sequence[Expectation]) -> tuple[str, str]:
+    """Outcome and why.
+
+    What stopped a trial comes first (lost, errored, cancelled). Then the fidelity: an invalid run says nothing about
+    the system, so its expectations are not held against it and it is errored. Then the expectations.
+    """
+    if not trials:
+        return "lost", "no trial has an event log"
+    for outcome in ("lost", "errored", "cancelled"):
+        for trial in trials:
+            if _own_outcome(trial.story) == outcome:
+                return outcome, _named(trial, trials, _own_detail(trial.story))
+    if fidelity.verdict == "invalid":
+        return "errored", f"fidelity invalid: {'; '.join(fidelity.reasons)}"
+    broken = [row for row in expectations if not row.held]
+    if broken:
+        return "failed", f"{len(broken)} of {len(expectations)} expectations did not hold"
+    for trial in trials:
+        if trial.story.outcome == "failed":
+            return "failed", _named(trial, trials, trial.story.detail)
+    return "passed", ""
+
+
+def write_summary(summary: RunSummary) -> bytes:
+    """`summary.json`, indented for people."""
+    return msgspec.json.format(msgspec.json.encode(summary), indent=1) + b"\n"
+
+
+def read_summary(data: bytes) -> RunSummary:
+    """A summary from its file. Raises msgspec.ValidationError if it is of another version: then make it again."""
+    return msgspec.json.decode(data, type=RunSummary)
+
+
+def selection_of(workload: Mapping[str, Any]) -> Selection:
+    """The warm-up rule of a plan's workload."""
+    rule = workload.get("warm_up") or {}
+    return Selection(
+        warm_up_requests=int(rule.get("requests", 0)), warm_up=from_seconds(float(rule.get("seconds", 0.0)))
+    )
+
+
+def _of_front_end(front: Sequence[Exchange]) -> Latencies:
+    """Arrival at the front end to its streaming, as vLLM's server reckons its own."""
+    found = latencies(front, DEFAULT_DEFINITION)
+    parts = {
+        name: msgspec.structs.replace(part, definition=f"front end: {words}")
+        for name, part, words in (
+            ("ttft_ms", found.ttft_ms, "first tokens streamed - request arrived"),
+            ("ttst_ms", found.ttst_ms, "second tokens streamed - first"),
+            ("itl_ms", found.itl_ms, "gaps between streamings, pooled"),
+            ("tpot_ms", found.tpot_ms, "per request (last - first) / (tokens - 1)"),
+        )
+    }
+    return Latencies(definition="front end", **parts)
+
+
+def _totals(exchanges: Sequence[Exchange]) -> RequestTotals:
+    counts = count_requests(exchanges)
+    errors: dict[str, int] = {}
+    for exchange in exchanges:
+        if exchange.error:
+            errors[exchange.error] = errors.get(exchange.error, 0) + 1
+    return RequestTotals(
+        counts.sent, counts.completed, counts.failed, counts.in_flight, counts.tokens_received,
+        dict(sorted(errors.items())), counts.faults,
+    )  # fmt: skip
+
+
+def _pooled(parts: Sequence[Served]) -> Served:
+    """Throughput of repeats: their amounts added, over their times added."""
+    timed = [part for part in parts if part.span_s]
+    span = sum(part.span_s or 0.0 for part in timed)
+    if not span:
+        return Served(None, None, None, None)
+
+    def mean(name: str) -> float:
+        return round(sum((getattr(part, name) or 0.0) * (part.span_s or 0.0) for part in timed) / span, 6)
+
+    return Served(span, mean("requests_per_s"), mean("tokens_per_s"), mean("total_tokens_per_s"))
+
+
+def _own_outcome(story: StoryState) -> str:
+    """What the run said of its end. Without such a word it is lost, or errored where a node's last words are known."""
+    return story.outcome or ("errored" if story.died else "lost")
+
+
+def _own_detail(story: StoryState) -> str:
+    if story.detail:
+        return story.detail
+    if story.died and story.outcome != "passed":
+        return "; ".join(f"{node} ended: {words}" for node, words in sorted(story.died.items()))
+    if not story.outcome:
+        return f"the log ends without run.finished{', in stage ' + story.stage if story.stage else ''}"
+    return ""
+
+
+def _named(trial: TrialResults, trials: Sequence[TrialResults], detail: str) -> str:
+    return f"{trial.label}: {detail}" if len(trials) > 1 else detail
+
+
+def _trial_row(trial: TrialResults) -> TrialSummary:
+    counts = count_requests(trial.exchanges or trial.served)
+    return TrialSummary(
+        trial.label, trial.system, trial.point, _own_outcome(trial.story), _own_detail(trial.story),
+        trial.fidelity.verdict, counts.sent, counts.completed, counts.failed,
+    )  # fmt: skip

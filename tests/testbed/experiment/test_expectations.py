@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from testbed.experiment.expectations import bound_words, evaluate, holds
+from testbed.experiment.metric_paths import METRICS, UnknownMetric
+from testbed.experiment.spec import Bound
+from testbed.experiment.summary import fold_trial, summarise, summarise_system
+from testbed.metrics.latency import EVERYTHING
+from tests.testbed.metrics.stories import small_run
+
+FIGURES: dict[str, Any] = {
+    "systems": {
+        "blink": {"ttft_ms": {"p50": 20.0, "p99": None, "n": 64}, "throughput_tokens_per_s": None},
+        "vllm": {"ttft_ms": {"p50": 50.0, "p99": 0.0, "n": 640}, "throughput_tokens_per_s": 9.0},
+    },
+    "fidelity": {"verdict": "degraded"},
+}
+
+
+def one(text: str, bound: Bound) -> Any:
+    (row,) = evaluate({text: bound}, FIGURES)
+    return row
+
+
+@pytest.mark.parametrize(
+    ("bound", "value", "held"),
+    [
+        (Bound(at_least=5), 5, True),
+        (Bound(at_least=5), 4.999, False),
+        (Bound(at_most=5), 5, True),
+        (Bound(at_most=5), 5.001, False),
+        (Bound(between=(1, 3)), 1, True),
+        (Bound(between=(1, 3)), 3, True),
+        (Bound(between=(1, 3)), 3.1, False),
+        (Bound(at_least=1, at_most=3), 2, True),
+        (Bound(at_least=1, at_most=3), 0, False),
+        (Bound(equals=64), 64, True),
+        (Bound(equals=64), 63, False),
+        (Bound(equals="faithful"), "faithful", True),
+        (Bound(equals="faithful"), "degraded", False),
+        (Bound(at_least=1), "faithful", False),
+    ],
+)
+def test_ends_are_inside(bound: Bound, value: float | str, held: bool) -> None:
+    assert holds(bound, value) is held
+
+
+def test_a_row_says_what_was_expected_and_what_was_found() -> None:
+    row = one("systems.blink.ttft_ms.p50", Bound(at_most=25))
+    assert (row.text, row.bound) == ("systems.blink.ttft_ms.p50 at most 25", "at most 25")
+    assert (row.measured, row.held, row.reason) == (20.0, True, "")
+
+
+def test_a_ratio_is_of_two_values() -> None:
+    row = one("ratio(systems.vllm.ttft_ms.p50, systems.blink.ttft_ms.p50)", Bound(at_least=2.5))
+    assert (row.measured, row.held) == (2.5, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("systems.blink.ttft_ms.p99", "ttft_ms.p99 takes at least 100 values, there are 64"),
+        ("systems.blink.throughput_tokens_per_s", "throughput_tokens_per_s has no value: nothing was measured"),
+        (
+            "ratio(systems.vllm.ttft_ms.p50, systems.blink.ttft_ms.p99)",
+            "ttft_ms.p99 takes at least 100 values, there are 64",
+        ),
+        ("ratio(systems.blink.ttft_ms.p50, systems.vllm.ttft_ms.p99)", "systems.vllm.ttft_ms.p99 is 0"),
+    ],
+)  # fmt: skip
+def test_without_a_value_nothing_holds_and_the_row_says_why(text: str, reason: str) -> None:
+    row = one(text, Bound(at_least=-1e9))
+    assert (row.measured, row.held, row.reason) == (None, False, reason)
+
+
+def test_the_fidelity_can_be_expected() -> None:
+    assert not one("fidelity.verdict", Bound(equals="faithful")).held
+
+
+def test_a_name_that_no_summary_has_is_refused() -> None:
+    with pytest.raises(UnknownMetric, match="a system has no metric .tftt_ms"):
+        one("systems.blink.tftt_ms.p50", Bound(at_most=1))
+
+
+def test_every_metric_that_can_be_named_stands_in_a_summary() -> None:
+    system = summarise_system([fold_trial("t", "blink", "", small_run())], EVERYTHING)
+    figures = {"systems": {"blink": msgspec.to_builtins(system)}, "fidelity": {"verdict": "faithful"}}
+    expect = {f"systems.blink.{name}": Bound(at_least=0) for name in METRICS}
+    rows = evaluate(expect, figures)
+    assert len(rows) == len(METRICS)
+    assert all(row.measured is not None or "takes at least" in row.reason for row in rows)
+
+
+def test_rows_of_a_sweep_name_their_point() -> None:
+    trials = [fold_trial(f"t{n}", "blink", f"requests={n}", small_run(requests=n)) for n in (2, 3)]
+    summary = summarise("r", "/r", trials, {"systems.blink.requests.sent": Bound(at_most=2)})
+    assert [(row.point, row.measured, row.held) for row in summary.expectations] == [
+        ("requests=2", 2, True),
+        ("requests=3", 3, False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("bound", "words"),
+    [
+        (Bound(at_least=0.1), "at least 0.1"),
+        (Bound(between=(1, 2.5)), "between 1 and 2.5"),
+        (Bound(equals="faithful"), "equal to faithful"),
+        (Bound(at_least=1, at_most=2), "at least 1 and at most 2"),
+    ],
+)
+def test_a_bound_in_words(bound: Bound, words: str) -> None:
+    assert bound_words(bound) == words
