@@ -1,0 +1,115 @@
+"""How an experiment names a metric: systems.NAME.METRIC, fidelity.verdict, and ratio(METRIC, METRIC).
+
+`METRICS` is the one list of what can be expected of a system; `testbed.experiment.expectations` finds the value of
+each in a run's summary, where it stands under the same path. This file knows names, not values.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Collection
+from typing import NamedTuple, TypeAlias
+
+_LATENCIES = {
+    "ttft_ms": "time to first token",
+    "ttst_ms": "time from first to second token",
+    "itl_ms": "time between neighbouring chunks",
+    "tpot_ms": "time per output token after the first",
+}
+_STATISTICS = {
+    "n": "how many values",
+    "mean": "mean",
+    "p50": "median",
+    "p90": "90th percentile",
+    "p99": "99th percentile",
+    "p999": "99.9th percentile",
+    "worst": "largest value",
+}
+
+METRICS: dict[str, str] = {
+    **{
+        f"{latency}.{statistic}": f"{words}: {meaning}"
+        for latency, meaning in _LATENCIES.items()
+        for statistic, words in _STATISTICS.items()
+    },
+    "requests.sent": "requests that the clients sent",
+    "requests.completed": "requests whose whole answer arrived",
+    "requests.failed": "requests that were refused or broke off",
+    "throughput_tokens_per_s": "output tokens received per true second",
+}
+"""Every metric of a system, with its meaning. Latencies are in true milliseconds by the definitions of vLLM's bench."""
+
+RUN_METRICS: dict[str, str] = {"fidelity.verdict": "faithful, degraded or invalid"}
+"""Metrics of the run itself."""
+
+ALLOWED = (
+    f"{{{','.join(_LATENCIES)}}}.{{{','.join(_STATISTICS)}}}, "
+    "requests.{sent,completed,failed}, throughput_tokens_per_s"
+)
+"""The names of `METRICS`, folded together for people."""
+
+_RATIO = re.compile(r"\s*ratio\s*\(([^(),]*),([^(),]*)\)\s*", re.ASCII)
+
+
+class Metric(NamedTuple):
+    """One metric of one system, or of the run (`system` is then empty)."""
+
+    system: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"systems.{self.system}.{self.name}" if self.system else self.name
+
+
+class Ratio(NamedTuple):
+    """One metric divided by another."""
+
+    over: Metric
+    under: Metric
+
+    def __str__(self) -> str:
+        return f"ratio({self.over}, {self.under})"
+
+
+MetricPath: TypeAlias = Metric | Ratio
+
+
+class UnknownMetric(ValueError):
+    """A text that names no metric. `allowed` says what would."""
+
+    def __init__(self, text: str, allowed: str) -> None:
+        self.text = text
+        self.allowed = allowed
+        super().__init__(f"{text!r} is no metric; {allowed}")
+
+
+def parse_metric_path(text: str, systems: Collection[str]) -> MetricPath:
+    """The metric that `text` names, in an experiment with these systems. Raises `UnknownMetric`."""
+    ratio = _RATIO.fullmatch(text)
+    if ratio:
+        over, under = (_metric(part.strip(), systems) for part in ratio.groups())
+        if "" in (over.system, under.system):
+            raise UnknownMetric(text, "a ratio is of two metrics of systems")
+        return Ratio(over, under)
+    return _metric(text.strip(), systems)
+
+
+def _metric(text: str, systems: Collection[str]) -> Metric:
+    if text in RUN_METRICS:
+        return Metric("", text)
+    head, _, rest = text.partition(".")
+    system, _, name = rest.partition(".")
+    if head != "systems" or not rest:
+        forms = f"systems.NAME.METRIC, {', '.join(RUN_METRICS)} or ratio(METRIC, METRIC)"
+        raise UnknownMetric(text, f"allowed: {forms}")
+    if system not in systems:
+        raise UnknownMetric(text, f"no system {system!r}; {_guess(system, systems)}allowed: {', '.join(systems)}")
+    if name not in METRICS:
+        raise UnknownMetric(text, f"a system has no metric {name!r}; {_guess(name, METRICS)}allowed: {ALLOWED}")
+    return Metric(system, name)
+
+
+def _guess(wrong: str, names: Collection[str]) -> str:
+    close = difflib.get_close_matches(wrong, list(names), n=1, cutoff=0.6)
+    return f"did you mean {close[0]}? " if close else ""
