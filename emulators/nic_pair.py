@@ -1,0 +1,242 @@
+"""Two soft RNICs back to back, each with software's verbs: for measurements, and for whoever tests the wire.
+
+`NicPair` starts two NIC processes from a small plan (dpu0, which has no region, and gpu0 with the region "ring") and
+connects this process to both. They speak over loopback, or in the two network namespaces of a `LinkedNamespaces`,
+which are joined by a bridge in a third, as the nodes of a run are. Both clean up what they made, by name and pid.
+"""
+
+from __future__ import annotations
+
+import secrets
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+from emulators.shared_memory import SharedMemory
+from emulators.verbs import Verbs
+from emulators.verbs_ring import QueueSizes
+from testbed.experiment.plan import FabricPlan, NodePlan, Plan, PortPlan, QueuePairPlan, RegionPlan, write_plan
+from testbed.machine import Completion, Received, RemoteAddress
+from testbed.network.lanes import LaneTable
+from testbed.units import MIB
+
+REQUESTER, OWNER = "dpu0", "gpu0"
+REGION = RegionPlan(name="ring", size=4 * MIB, address=0x1000_0000, key=0x1234)
+UNSHAPED = 10**12
+_MTU = 4200
+
+
+class LinkedNamespaces:
+    """Two network namespaces with an interface `cnic0` each, joined by a bridge in a third. Needs root.
+
+    IPv6 is off, receive order is kept by NAPI on the nodes' side (platform.md §3).
+    """
+
+    def __init__(self) -> None:
+        label = secrets.token_hex(3)
+        self.names = (f"looplane-{label}-a", f"looplane-{label}-b")
+        self.addresses = ("10.61.7.1", "10.61.7.2")
+        self.switch = f"looplane-{label}-s"
+
+    def __enter__(self) -> LinkedNamespaces:
+        try:
+            self._make()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for name in (*self.names, self.switch):
+            subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)
+
+    def prefix(self, index: int) -> list[str]:
+        """Command words that put a program into one of the two."""
+        return ["ip", "netns", "exec", self.names[index]]
+
+    def cut(self, index: int) -> None:
+        """Deletes the link of one of the two, as a cable pulled with its port."""
+        _run([*self.prefix(index), "ip", "link", "delete", "cnic0"])
+
+    def _make(self) -> None:
+        for name in (*self.names, self.switch):
+            _run(["ip", "netns", "add", name])
+        switch = ["ip", "netns", "exec", self.switch]
+        _run([*switch, "ip", "link", "add", "br0", "mtu", str(_MTU), "type", "bridge"])
+        _run([*switch, "ip", "link", "set", "br0", "up"])
+        for index, address in enumerate(self.addresses):
+            node = self.prefix(index)
+            port = f"p{index}"
+            _run([*node, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1"])
+            _run([*node, "ip", "link", "add", "cnic0", "mtu", str(_MTU), "type", "veth",
+                  "peer", "name", port, "mtu", str(_MTU), "netns", self.switch])  # fmt: skip
+            _run([*node, "ip", "address", "add", f"{address}/24", "dev", "cnic0"])
+            _run([*switch, "ip", "link", "set", port, "master", "br0", "up"])
+            _run([*switch, "ethtool", "-K", port, "tso", "off"])
+            _run([*node, "ethtool", "-K", "cnic0", "gro", "on"])
+            _run([*node, "ip", "link", "set", "cnic0", "up"])
+            _run([*node, "ip", "link", "set", "lo", "up"])
+        for index in range(2):
+            # Neighbours are fixed, as the plan's MAC addresses let a run fix them: no ARP in a measurement.
+            mac = _run([*self.prefix(1 - index), "cat", "/sys/class/net/cnic0/address"]).strip()
+            other = self.addresses[1 - index]
+            _run([*self.prefix(index), "ip", "neighbour", "replace", other, "lladdr", mac, "dev", "cnic0"])
+
+
+class NicPair:
+    """Two running soft RNICs and the verbs of both nodes' software, all this process's."""
+
+    def __init__(
+        self,
+        namespaces: LinkedNamespaces | None = None,
+        *,
+        rate_bits_per_s: int = UNSHAPED,
+        options: Sequence[str] = (),
+        sizes: QueueSizes | None = None,
+        receives: int = 16,
+        lanes: LaneTable | None = None,
+        service_levels: Sequence[int] = (0,),
+    ) -> None:
+        """`options` are further arguments of both NIC processes, e.g. faults; a queue pair for each service level."""
+        self.addresses = namespaces.addresses if namespaces is not None else _loopback_addresses()
+        self.plan = _plan(self.addresses, rate_bits_per_s, lanes, service_levels)
+        self._namespaces = namespaces
+        self._options = list(options)
+        self._sizes = sizes or QueueSizes()
+        self._receives = receives
+        self._folder = tempfile.TemporaryDirectory(prefix="looplane-pair-")
+        self.folder = Path(self._folder.name)
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.verbs: dict[str, Verbs] = {}
+
+    def __enter__(self) -> NicPair:
+        try:
+            (self.folder / "plan.json").write_bytes(write_plan(self.plan))
+            (self.folder / "control").mkdir()
+            for name in (REQUESTER, OWNER):
+                self.start(name)
+            for name in (REQUESTER, OWNER):
+                self.verbs[name] = self.connect(name)
+            self.memory: SharedMemory = self.verbs[OWNER].register(REGION)
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for verbs in self.verbs.values():
+            verbs.close()
+        for process in self.processes.values():
+            process.terminate()
+        for process in self.processes.values():
+            try:
+                process.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        if hasattr(self, "memory"):
+            self.memory.close()
+        self._folder.cleanup()
+
+    @property
+    def remote(self) -> RemoteAddress:
+        """The first byte of gpu0's ring."""
+        return RemoteAddress(REGION.address, REGION.key)
+
+    def socket(self, name: str) -> Path:
+        """Where the NIC of a node listens."""
+        return self.folder / f"{name}.nic"
+
+    def start(self, name: str) -> None:
+        """Starts (again) the NIC process of a node."""
+        prefix = [] if self._namespaces is None else self._namespaces.prefix(int(name == OWNER))
+        command = [sys.executable, "-m", "emulators.rnic", "--run", str(self.folder), "--node", name]
+        self.processes[name] = subprocess.Popen([*prefix, *command, "--socket", str(self.socket(name)), *self._options])
+
+    def connect(self, name: str) -> Verbs:
+        """Verbs of a node's software; one at a time."""
+        node = self.plan.node(name)
+        return Verbs.connect(self.socket(name), node, sizes=self._sizes, receives=self._receives)
+
+
+def wait_for(verbs: Verbs, count: int = 1, timeout_s: float = 20.0) -> list[Completion | Received]:
+    """Polls until `count` messages have come, sleeping in between. Raises TimeoutError with what did come."""
+    found = verbs.poll()
+    deadline = time.monotonic() + timeout_s
+    while len(found) < count:
+        if verbs.arm():
+            rest = deadline - time.monotonic()
+            if rest <= 0 or not select.select([verbs.completion_fd], (), (), rest)[0]:
+                raise TimeoutError(f"after {timeout_s} s only {found}")
+        found += verbs.poll()
+    return found
+
+
+def _plan(addresses: Sequence[str], rate: int, lanes: LaneTable | None, service_levels: Sequence[int]) -> Plan:
+    nodes = []
+    for index, (name, peer) in enumerate(((REQUESTER, OWNER), (OWNER, REQUESTER))):
+        port = PortPlan("cnic0", "compute", addresses[index], f"02:00:00:00:00:0{index + 1}", rate, rate)
+        pairs = tuple(
+            QueuePairPlan(
+                peer=peer,
+                interface="cnic0",
+                number=(0x100, 0x200)[index] + place,
+                peer_number=(0x200, 0x100)[index] + place,
+                peer_address=addresses[1 - index],
+                # The requester's numbers are about to wrap.
+                initial_psn=(0xFFFFF0, 0x40)[index],
+                peer_psn=(0x40, 0xFFFFF0)[index],
+                service_level=level,
+            )
+            for place, level in enumerate(service_levels)
+        )
+        regions = (REGION,) if name == OWNER else ()
+        nodes.append(
+            NodePlan(
+                name=name,
+                role="gpu" if name == OWNER else "dpu",
+                cores="hardware",
+                memory_mib=256,
+                ports=(port,),
+                queue_pairs=pairs,
+                regions=regions,
+            )
+        )
+    fabric = FabricPlan(name="compute", subnet="10.61.7.0/24", mtu=_MTU, roce=True, lanes=lanes)
+    return Plan(
+        run="nic-pair",
+        label="000000",
+        clock="wall",
+        system="pair",
+        kind="pair",
+        seed=1,
+        dilation=1.0,
+        byte_scale=1,
+        path_mtu=4096,
+        fabrics=(fabric,),
+        nodes=tuple(nodes),
+        parameters={},
+        workload={},
+    )
+
+
+def _loopback_addresses() -> tuple[str, str]:
+    """Two addresses of 127.0.0.0/8 that another pair hardly has at the same time: the UDP port is always 4791."""
+    network = f"127.{1 + secrets.randbelow(250)}.{secrets.randbelow(250)}"
+    return f"{network}.1", f"{network}.2"
+
+
+def _run(command: Sequence[str]) -> str:
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise OSError(f"{' '.join(command)}: {done.stderr.strip() or done.returncode}")
+    return done.stdout
