@@ -1,0 +1,182 @@
+"""Fluid sharing: at which rate each transfer flows while they share ports by lane.
+
+A transfer crosses two ports, the sender's uplink and the switch's port to the receiver. Functions over plain
+integers; bits per second throughout. Knows no packets, verbs or memory. Modelled after the arbiter of
+`testbed.network.arbiter` in the long run:
+
+1. lanes that only the low table serves get their floor: one packet for each high_limit × 4,096 bytes, shared among
+   the lanes of the low table that are active at the port (limit 255: no floor);
+2. lanes of the high table share what is left by weighted max-min (progressive filling);
+3. low lanes get the rest, again by weighted max-min.
+
+A lane's weight is split among its transfers at the port where there are more of them, so that a weight is the same
+at both ports and the filling exact for it. Order of summation is the order of posting; divisions round down, so no
+port is ever overfull and the same input gives the same rates on any machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from testbed.network.arbiter import LIMIT_UNITS, UNIT_BYTES, UNLIMITED
+from testbed.network.lanes import LaneTable
+from testbed.units import SECOND, Nanoseconds
+
+_WEIGHT_SCALE: Final = 1 << 32
+"""Lane weights are multiplied by this before they are split, so that splitting keeps its precision."""
+
+
+class LaneShares:
+    """The long-run weights of one arbitration table, by lane."""
+
+    __slots__ = ("high", "limit", "low")
+
+    def __init__(self, table: LaneTable) -> None:
+        self.high = _weights(table.high(), table.max_vls)
+        self.low = _weights(table.low(), table.max_vls)
+        self.limit = table.high_limit
+
+
+def _weights(entries: Sequence[tuple[int, int]], lanes: int) -> tuple[int, ...]:
+    weights = [0] * lanes
+    for lane, weight in entries:
+        weights[lane] += weight
+    return tuple(weights)
+
+
+class FluidPort:
+    """One direction of a link, and the transfers that cross it now."""
+
+    __slots__ = ("rate_bits_per_s", "shares", "transfers")
+
+    def __init__(self, rate_bits_per_s: int, table: LaneTable) -> None:
+        self.rate_bits_per_s = rate_bits_per_s
+        self.shares = LaneShares(table)
+        self.transfers: dict[int, Transfer] = {}
+
+
+class Transfer:
+    """Bytes on their way through two ports. `left` counts bits times 1e9, so rate × nanoseconds subtracts exactly."""
+
+    __slots__ = ("ended", "lane", "left", "number", "ports", "rate", "since", "version")
+
+    def __init__(
+        self, number: int, size_bytes: int, lane: int, ports: tuple[FluidPort, FluidPort], now: Nanoseconds
+    ) -> None:
+        self.number = number
+        self.left = size_bytes * 8 * SECOND
+        self.lane = lane
+        self.ports = ports
+        self.rate = 0
+        self.since = now
+        self.version = 0
+        """Grows with each change of rate; an older appointment for the end is void."""
+        self.ended: Callable[[Nanoseconds], None] = _nothing
+        """What happens at the end."""
+
+    def advance(self, now: Nanoseconds) -> None:
+        """Takes off what has flowed since the last change."""
+        self.left -= self.rate * (now - self.since)
+        self.since = now
+
+    def end(self) -> Nanoseconds | None:
+        """When the last bit has flowed at the present rate; None while it is starved."""
+        return self.since + max(0, -(-self.left // self.rate)) if self.rate else None
+
+
+def _nothing(_now: Nanoseconds) -> None:
+    pass
+
+
+def connected(start: Iterable[FluidPort]) -> list[Transfer]:
+    """All transfers that share ports with those of `start`, directly or through others, in order of number."""
+    waiting = list(start)
+    seen = {id(port) for port in waiting}
+    found: dict[int, Transfer] = {}
+    while waiting:
+        for number, transfer in waiting.pop().transfers.items():
+            if number not in found:
+                found[number] = transfer
+                for port in transfer.ports:
+                    if id(port) not in seen:
+                        seen.add(id(port))
+                        waiting.append(port)
+    return [found[number] for number in sorted(found)]
+
+
+def share(transfers: Sequence[Transfer], frame_bytes: int) -> list[int]:
+    """The rate of each of a connected set of transfers. `frame_bytes` is the size of a full packet's frame.
+
+    A rate is 0 where the high table is without limit and always has something to send: the lane starves.
+    """
+    room: dict[int, int] = {}
+    for transfer in transfers:
+        for port in transfer.ports:
+            room[id(port)] = port.rate_bits_per_s
+    high = [place for place, transfer in enumerate(transfers) if _is_high(transfer)]
+    low = [place for place, transfer in enumerate(transfers) if not _is_high(transfer)]
+    rates = [0] * len(transfers)
+    if high and low:
+        for place in low:
+            floor = min(_floor(port, transfers[place].lane, frame_bytes) for port in transfers[place].ports)
+            rates[place] = floor
+            for port in transfers[place].ports:
+                room[id(port)] -= floor
+    _fill(transfers, high, room, rates)
+    _fill(transfers, low, room, rates)
+    return rates
+
+
+def _is_high(transfer: Transfer) -> bool:
+    return all(port.shares.high[transfer.lane] for port in transfer.ports)
+
+
+def _floor(port: FluidPort, lane: int, frame_bytes: int) -> int:
+    """What one transfer of a low lane gets while the high table has always something to send."""
+    shares = port.shares
+    if shares.limit == UNLIMITED:
+        return 0
+    active = {transfer.lane for transfer in port.transfers.values()}
+    if not any(shares.high[other] for other in active):
+        return port.rate_bits_per_s // len(port.transfers)
+    turn = max(shares.limit * LIMIT_UNITS * UNIT_BYTES, 1) + frame_bytes
+    contenders = sum(shares.low[other] for other in active)
+    same = sum(transfer.lane == lane for transfer in port.transfers.values())
+    return port.rate_bits_per_s * frame_bytes * shares.low[lane] // (turn * max(contenders, 1) * same)
+
+
+def _weight(transfer: Transfer) -> int:
+    lane = transfer.lane
+    most = max(sum(other.lane == lane for other in port.transfers.values()) for port in transfer.ports)
+    weight = min(port.shares.high[lane] or port.shares.low[lane] for port in transfer.ports)
+    return max(1, weight * _WEIGHT_SCALE // most)
+
+
+def _fill(transfers: Sequence[Transfer], places: Sequence[int], room: dict[int, int], rates: list[int]) -> None:
+    """Raises the `places` together, by weight, until each has a port that is full (progressive filling)."""
+    members: dict[int, list[int]] = {}
+    loads: dict[int, int] = {}
+    weights: dict[int, int] = {}
+    for place in places:
+        weights[place] = _weight(transfers[place])
+        for port in transfers[place].ports:
+            members.setdefault(id(port), []).append(place)
+            loads[id(port)] = loads.get(id(port), 0) + weights[place]
+    open_places = set(places)
+    while open_places:
+        tightest = -1
+        for key, load in loads.items():
+            # room / load compared without division: exact, and the first port wins a tie.
+            if load and (tightest < 0 or room[key] * loads[tightest] < room[tightest] * load):
+                tightest = key
+        level_room, level_load = room[tightest], loads[tightest]
+        for place in members[tightest]:
+            if place not in open_places:
+                continue
+            open_places.discard(place)
+            gain = level_room * weights[place] // level_load
+            rates[place] += gain
+            for port in transfers[place].ports:
+                room[id(port)] -= gain
+                loads[id(port)] -= weights[place]
