@@ -1,7 +1,7 @@
 """Two soft RNICs back to back, each with software's verbs: for measurements, and for whoever tests the wire.
 
-`NicPair` starts two NIC processes from a small plan (dpu0, which has no region, and gpu0 with the region "ring") and
-connects this process to both. They speak over loopback, or in the two network namespaces of a `LinkedNamespaces`,
+`NicPair` starts two NIC processes from a small plan of two nodes, each with one region, and connects this process to
+both. They speak over loopback, or in the two network namespaces of a `LinkedNamespaces`,
 which are joined by a bridge in a third, as the nodes of a run are. Both clean up what they made, by name and pid.
 """
 
@@ -62,8 +62,13 @@ class LinkedNamespaces:
         return ["ip", "netns", "exec", self.names[index]]
 
     def cut(self, index: int) -> None:
-        """Deletes the link of one of the two, as a cable pulled with its port."""
+        """Deletes the link of one of the two, as a port that is pulled out with its cable."""
         _run([*self.prefix(index), "ip", "link", "delete", "cnic0"])
+
+    def set_link(self, index: int, *, up: bool) -> None:
+        """Takes the switch's end of a link down or up; the node keeps its address."""
+        state = "up" if up else "down"
+        _run(["ip", "netns", "exec", self.switch, "ip", "link", "set", f"p{index}", state])
 
     def _make(self) -> None:
         for name in (*self.names, self.switch):
@@ -101,30 +106,37 @@ class NicPair:
         options: Sequence[str] = (),
         sizes: QueueSizes | None = None,
         receives: int = 16,
+        receive_bytes: int = 4096,
         lanes: LaneTable | None = None,
         service_levels: Sequence[int] = (0,),
+        names: tuple[str, str] = (REQUESTER, OWNER),
+        region: RegionPlan = REGION,
     ) -> None:
         """`options` are further arguments of both NIC processes, e.g. faults; a queue pair for each service level."""
+        self.names = names
+        self.region = region
         self.addresses = namespaces.addresses if namespaces is not None else _loopback_addresses()
-        self.plan = _plan(self.addresses, rate_bits_per_s, lanes, service_levels)
+        self.plan = _plan(names, self.addresses, rate_bits_per_s, lanes, service_levels, region)
         self._namespaces = namespaces
         self._options = list(options)
         self._sizes = sizes or QueueSizes()
         self._receives = receives
+        self._receive_bytes = receive_bytes
         self._folder = tempfile.TemporaryDirectory(prefix="looplane-pair-")
         self.folder = Path(self._folder.name)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.verbs: dict[str, Verbs] = {}
+        self.memories: dict[str, SharedMemory] = {}
 
     def __enter__(self) -> NicPair:
         try:
             (self.folder / "plan.json").write_bytes(write_plan(self.plan))
             (self.folder / "control").mkdir()
-            for name in (REQUESTER, OWNER):
+            for name in self.names:
                 self.start(name)
-            for name in (REQUESTER, OWNER):
+            for name in self.names:
                 self.verbs[name] = self.connect(name)
-            self.memory: SharedMemory = self.verbs[OWNER].register(REGION)
+                self.memories[name] = self.verbs[name].register(self.region)
         except BaseException:
             self.__exit__(None, None, None)
             raise
@@ -143,14 +155,19 @@ class NicPair:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        if hasattr(self, "memory"):
-            self.memory.close()
+        for memory in self.memories.values():
+            memory.close()
         self._folder.cleanup()
 
     @property
     def remote(self) -> RemoteAddress:
-        """The first byte of gpu0's ring."""
-        return RemoteAddress(REGION.address, REGION.key)
+        """The first byte of a region; both nodes' regions have the same address and key."""
+        return RemoteAddress(self.region.address, self.region.key)
+
+    @property
+    def memory(self) -> SharedMemory:
+        """The second node's region."""
+        return self.memories[self.names[1]]
 
     def socket(self, name: str) -> Path:
         """Where the NIC of a node listens."""
@@ -158,14 +175,17 @@ class NicPair:
 
     def start(self, name: str) -> None:
         """Starts (again) the NIC process of a node."""
-        prefix = [] if self._namespaces is None else self._namespaces.prefix(int(name == OWNER))
+        prefix = [] if self._namespaces is None else self._namespaces.prefix(self.names.index(name))
         command = [sys.executable, "-m", "emulators.rnic", "--run", str(self.folder), "--node", name]
         self.processes[name] = subprocess.Popen([*prefix, *command, "--socket", str(self.socket(name)), *self._options])
 
     def connect(self, name: str) -> Verbs:
         """Verbs of a node's software; one at a time."""
         node = self.plan.node(name)
-        return Verbs.connect(self.socket(name), node, sizes=self._sizes, receives=self._receives)
+        receives, receive_bytes = self._receives, self._receive_bytes
+        return Verbs.connect(
+            self.socket(name), node, sizes=self._sizes, receives=receives, receive_bytes=receive_bytes
+        )
 
 
 def wait_for(verbs: Verbs, count: int = 1, timeout_s: float = 20.0) -> list[Completion | Received]:
@@ -181,9 +201,17 @@ def wait_for(verbs: Verbs, count: int = 1, timeout_s: float = 20.0) -> list[Comp
     return found
 
 
-def _plan(addresses: Sequence[str], rate: int, lanes: LaneTable | None, service_levels: Sequence[int]) -> Plan:
+def _plan(
+    names: Sequence[str],
+    addresses: Sequence[str],
+    rate: int,
+    lanes: LaneTable | None,
+    service_levels: Sequence[int],
+    region: RegionPlan,
+) -> Plan:
     nodes = []
-    for index, (name, peer) in enumerate(((REQUESTER, OWNER), (OWNER, REQUESTER))):
+    for index, name in enumerate(names):
+        peer = names[1 - index]
         port = PortPlan("cnic0", "compute", addresses[index], f"02:00:00:00:00:0{index + 1}", rate, rate)
         pairs = tuple(
             QueuePairPlan(
@@ -192,23 +220,22 @@ def _plan(addresses: Sequence[str], rate: int, lanes: LaneTable | None, service_
                 number=(0x100, 0x200)[index] + place,
                 peer_number=(0x200, 0x100)[index] + place,
                 peer_address=addresses[1 - index],
-                # The requester's numbers are about to wrap.
+                # The first node's numbers are about to wrap.
                 initial_psn=(0xFFFFF0, 0x40)[index],
                 peer_psn=(0x40, 0xFFFFF0)[index],
                 service_level=level,
             )
             for place, level in enumerate(service_levels)
         )
-        regions = (REGION,) if name == OWNER else ()
         nodes.append(
             NodePlan(
                 name=name,
-                role="gpu" if name == OWNER else "dpu",
+                role=("dpu", "gpu")[index],
                 cores="hardware",
                 memory_mib=256,
                 ports=(port,),
                 queue_pairs=pairs,
-                regions=regions,
+                regions=(region,),
             )
         )
     fabric = FabricPlan(name="compute", subnet="10.61.7.0/24", mtu=_MTU, roce=True, lanes=lanes)
