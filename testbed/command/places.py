@@ -22,7 +22,7 @@ def state_folder() -> Path:
     chosen = os.environ.get("LOOPLANE_STATE")
     if chosen:
         return Path(chosen).resolve()
-    return Path("/var/lib/looplane") if is_root() else Path(f"/var/tmp/looplane-{os.getuid()}")  # noqa: S108
+    return Path("/var/lib/looplane") if is_root() else Path(f"/var/tmp/looplane-{os.getuid()}")
 
 
 def runs_folder() -> Path:

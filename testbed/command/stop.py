@@ -27,7 +27,7 @@ def main(arguments: argparse.Namespace) -> int:  # noqa: ARG001  # every verb ha
         print("looplane: no console is running")
         return ExitCode.PASSED
     except PermissionError:
-        raise CommandError("the console was started by another user; stop it as that user", ExitCode.HOST_CANNOT) from None
+        raise CommandError("the console is another user's; stop it as that user", ExitCode.HOST_CANNOT) from None
     end = time.monotonic() + PATIENCE_S
     while time.monotonic() < end:
         try:
