@@ -36,6 +36,12 @@ from emulators.prometheus import Metrics
 from emulators.server_port import ServerPort, text_of
 from testbed.serving.requests import Refused
 
+VERSION = "0.1.0"
+"""What `GET /version` says: Looplane's own, as in pyproject.toml."""
+
+API_PORT = 8000
+"""Where an emulated server listens on its front port."""
+
 LARGEST_BODY = 16 << 20
 """Bytes of a request body; more is answered with 413."""
 
@@ -49,11 +55,9 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _log = logging.getLogger(__name__)
 
 
-def make_application(
-    server: ServerPort, *, version: str, dilation: float = 1.0, api_key: str | None = None
-) -> web.Application:
+def make_application(server: ServerPort, *, dilation: float = 1.0, api_key: str | None = None) -> web.Application:
     """The application. With `api_key`, everything under /v1 wants `Authorization: Bearer <key>`, as vLLM has it."""
-    api = _Api(server, version, Metrics(server.card.id, dilation), api_key)
+    api = _Api(server, Metrics(server.card.id, dilation), api_key)
     application = web.Application(middlewares=[api.guard], client_max_size=LARGEST_BODY)
     application.add_routes(
         [
@@ -91,9 +95,8 @@ async def listen(application: web.Application, address: str, port: int) -> tuple
 
 
 class _Api:
-    def __init__(self, server: ServerPort, version: str, metrics: Metrics, api_key: str | None) -> None:
+    def __init__(self, server: ServerPort, metrics: Metrics, api_key: str | None) -> None:
         self._server = server
-        self._version = version
         self._metrics = metrics
         self._expected = None if api_key is None else f"Bearer {api_key}".encode()
 
@@ -234,7 +237,7 @@ class _Api:
 
     async def version(self, _: web.Request) -> web.Response:
         """GET /version."""
-        return _json(ascii_json.encode({"version": self._version}))
+        return _json(ascii_json.encode({"version": VERSION}))
 
     async def metrics(self, _: web.Request) -> web.Response:
         """GET /metrics."""

@@ -1,0 +1,109 @@
+"""The client node's process: sends the workload's schedule over HTTP, open loop, and logs what comes back.
+
+`python -m emulators.client --run RUNFOLDER --node NAME`. When and what is sent, and what counts as finished or
+failed, is the machine's business (`testbed.workload.client`, the same as in a simulation); this shell carries its
+requests to the DPU's API and the answers back. Times are read when bytes have been taken from the socket.
+
+A request that fails is logged and never holds the others up; whatever the server does, the workload ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from emulators.completions_client import CompletionsClient
+from emulators.http_node import run_http_node
+from emulators.node_asyncio import AsyncNode
+from emulators.openai_api import API_PORT
+from testbed.experiment.assembly import assemble_node
+from testbed.experiment.plan import Plan
+from testbed.machine import Deliver, MachineError
+from testbed.serving.requests import Abandon, Refused, Request, Submit, Tokens
+from testbed.serving.tokens import deepseek_vocabulary
+from testbed.units import Nanoseconds
+from testbed.workload.client import OpenLoopClient
+
+
+def server_address(plan: Plan) -> str:
+    """The front address of the plan's server, its DPU. Raises ValueError if there is none."""
+    for node in plan.nodes:
+        for port in node.ports:
+            if node.role == "dpu" and port.fabric == "front":
+                return port.address
+    raise ValueError("the plan has no DPU with a port on the front network")
+
+
+class Courier:
+    """Carries the machine's messages to the API and the answers back, one task a request."""
+
+    def __init__(self, node: AsyncNode, machine: OpenLoopClient, api: CompletionsClient) -> None:
+        self._node = node
+        self._machine = machine
+        self._api = api
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._done = False
+        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Ends with what a task raised; that is our fault, since the server's are messages."""
+
+    def carry(self, _: Nanoseconds, deliver: Deliver) -> None:
+        """Takes what the machine sends. The request leaves in a task of its own, so the machine never waits."""
+        match deliver.message:
+            case Submit(request=request):
+                task = asyncio.get_running_loop().create_task(self._send(request))
+                self._tasks.add(task)
+                task.add_done_callback(self._finished)
+            case Abandon():
+                pass
+            case other:
+                raise MachineError(f"the client has nobody to take a {type(other).__name__}")
+
+    def look_whether_done(self) -> None:
+        """Marks the workload's end, once."""
+        if self._machine.done and not self._done:
+            self._done = True
+            self._node.run.mark_done()
+
+    async def close(self) -> None:
+        """Gives up what is still on its way."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _send(self, request: Request) -> None:
+        await self._api.send(request, self._take)
+
+    def _take(self, message: Tokens | Refused) -> None:
+        self._node.deliver(self._machine.name, message)
+        self.look_whether_done()
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None and not self.failed.done():
+            self.failed.set_exception(error)
+
+
+async def live(node: AsyncNode) -> None:
+    """The client's life."""
+    run = node.run
+    (machine,) = assemble_node(run.plan, run.name, run.memories, deepseek_vocabulary()).machines
+    if not isinstance(machine, OpenLoopClient):
+        raise MachineError(f"{run.name} of {run.plan.kind} is no open-loop client")
+    url = f"http://{server_address(run.plan)}:{API_PORT}"
+    async with CompletionsClient(url, timeout_s=run.plan.time_limit_s) as api:
+        courier = Courier(node, machine, api)
+        run.attach((machine,), outside=courier.carry)
+        try:
+            if await node.barrier():
+                courier.look_whether_done()
+                stopped = asyncio.ensure_future(node.stopped())
+                await asyncio.wait((stopped, courier.failed), return_when=asyncio.FIRST_COMPLETED)
+                for ended in (courier.failed, stopped):
+                    if ended.done():
+                        ended.result()
+                stopped.cancel()
+        finally:
+            await courier.close()
+
+
+if __name__ == "__main__":
+    raise SystemExit(run_http_node(live))

@@ -1,0 +1,87 @@
+"""The DPU's process: the OpenAI-compatible API on the front network before the front-end machine.
+
+`python -m emulators.dpu --run RUNFOLDER --node NAME`. HTTP is answered from the start, with 503 until the host has
+provisioned the device and the run has begun. Requests go to the machine as messages, its messages go out as
+server-sent events; prompts and tokens travel between this node and the GPU by RDMA through the node's soft RNIC.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from emulators.http_node import run_http_node
+from emulators.node import NodeRun
+from emulators.node_asyncio import AsyncNode
+from emulators.openai_api import API_PORT, listen, make_application
+from emulators.provisioning import read_provisions
+from emulators.server_port import FrontEndPort, ModelCard
+from testbed.experiment.assembly import SYSTEMS, assemble_node, parameters_of
+from testbed.experiment.plan import NodePlan, Plan
+from testbed.machine import Deliver, MachineError
+from testbed.serving.requests import Refused, Tokens
+from testbed.serving.tokens import Vocabulary, deepseek_vocabulary
+from testbed.units import Nanoseconds
+
+_LOOK_S = 0.002
+
+
+def front_address(node: NodePlan) -> str:
+    """The node's address on the front network. Raises ValueError if it has none."""
+    for port in node.ports:
+        if port.fabric == "front":
+            return port.address
+    raise ValueError(f"{node.name} has no port on the front network")
+
+
+async def live(node: AsyncNode) -> None:
+    """The DPU's life."""
+    run = node.run
+    vocabulary = deepseek_vocabulary()
+    port = attach_front_end(node, vocabulary)
+    application = make_application(port, dilation=run.plan.dilation)
+    runner, _ = await listen(application, front_address(run.node), API_PORT)
+    try:
+        if await _provisioned(run) and await node.barrier():
+            port.open()
+            await node.stopped()
+    finally:
+        port.close()
+        await runner.cleanup()
+
+
+def attach_front_end(node: AsyncNode, vocabulary: Vocabulary) -> FrontEndPort:
+    """Assembles the node's machines; the port through which the API reaches the one that serves."""
+    run = node.run
+    _, machine = SYSTEMS[run.plan.kind].server
+    port = FrontEndPort(model_card(run.plan), vocabulary, lambda message: node.deliver(machine, message))
+
+    def outside(_: Nanoseconds, deliver: Deliver) -> None:
+        if not isinstance(deliver.message, Tokens | Refused):
+            raise MachineError(f"the API cannot take a {type(deliver.message).__name__}")
+        port.take(deliver.message)
+
+    assembly = assemble_node(run.plan, run.name, run.memories, vocabulary)
+    run.attach(assembly.machines, assembly.accelerator, outside=outside)
+    return port
+
+
+def model_card(plan: Plan) -> ModelCard:
+    """What `/v1/models` says of the plan's system."""
+    parameters = parameters_of(plan)
+    model = parameters.served_model()
+    return ModelCard(id=model.name, root=model.name, max_model_len=parameters.context(), created=int(time.time()))
+
+
+async def _provisioned(run: NodeRun) -> bool:
+    """True once the host has provisioned the device; False if the run is stopped first."""
+    while read_provisions(run.folder, run.plan) is None:
+        run.look_for_epoch()  # also notices that the run is being stopped
+        if run.stopping:
+            return False
+        await asyncio.sleep(_LOOK_S)
+    return True
+
+
+if __name__ == "__main__":
+    raise SystemExit(run_http_node(live))
