@@ -9,7 +9,8 @@ into the device (weights, the table of graphs, the KV pool), leaves that for the
 from __future__ import annotations
 
 from emulators.node import NodeRun, run_node
-from emulators.provisioning import provisions_of, write_provisions
+from emulators.provisioning import write_provisions
+from testbed.experiment.assembly import provisions_of
 
 
 def build(run: NodeRun) -> None:

@@ -18,6 +18,7 @@ import os
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -25,18 +26,26 @@ import msgspec
 
 from emulators.dpu import model_card
 from emulators.openai_api import listen, make_application
-from emulators.provisioning import provisions_of
 from emulators.server_port import FrontEndPort
 from emulators.timers import DeadlineTimer
 from testbed.clocks.node_host import NodeHost
 from testbed.clocks.wall import Beat, Epoch, Lateness, WallTime
 from testbed.events.log import EventWriter
-from testbed.events.schema import ClockLate, NodeHeartbeat, NodeReady, NodeStopped
-from testbed.experiment.assembly import SYSTEMS, assemble_node
+from testbed.events.schema import (
+    ClockLate,
+    LineLogged,
+    NodeHeartbeat,
+    NodeReady,
+    NodeStopped,
+    RunFinished,
+    RunStarted,
+    StageEntered,
+)
+from testbed.experiment.assembly import SYSTEMS, assemble_node, provisions_of
 from testbed.experiment.plan import NodePlan, Plan, read_plan
+from testbed.experiment.simulation import BENCH, make_wire
 from testbed.machine import Completion, Deliver, Event, MachineError, Message
 from testbed.network.memory_region import LocalMemory, PlainMemory
-from testbed.network.wires import FlowWire
 from testbed.serving.requests import Refused, Tokens
 from testbed.serving.tokens import Vocabulary, deepseek_vocabulary
 from testbed.units import MILLISECOND, SECOND, Nanoseconds
@@ -58,7 +67,7 @@ class OneProcess:
         self._server, self._machine = SYSTEMS[plan.kind].server
         nodes = [node for node in plan.nodes if node.role != "client"]
         memories = _memories(nodes)
-        self._wire = FlowWire(plan, memories)
+        self._wire = make_wire(plan, memories)
         self._hosts: dict[str, NodeHost] = {}
         for node in nodes:
             own = {region: memory for (owner, region), memory in memories.items() if owner == node.name}
@@ -121,7 +130,7 @@ class PacedServer:
         self._folder = folder
         self._plan = plan
         self._loop = asyncio.get_running_loop()
-        self._names = [node.name for node in plan.nodes if node.role != "client"]
+        self._names = [*(node.name for node in plan.nodes if node.role != "client"), BENCH]
         self._writers = {name: EventWriter(folder / "events" / f"{name}.jsonl", name) for name in self._names}
         self.port = FrontEndPort(model_card(plan), vocabulary, self._deliver)
         self._process = OneProcess(plan, vocabulary, self._writers, self.port)
@@ -142,6 +151,8 @@ class PacedServer:
         self._wall = WallTime(Epoch(reading, self._plan.dilation))
         self._heartbeat, self._flush = Beat(HEARTBEAT, reading), Beat(FLUSH, reading)
         self._measure = Beat(MEASURE, reading)
+        self._emit(BENCH, _started(self._plan))
+        self._emit(BENCH, StageEntered("running"))
         self._loop.add_reader(self._timer.fileno(), self._turn)
         self.port.open()
         self._turn()
@@ -156,8 +167,14 @@ class PacedServer:
         self.port.close()
         self._loop.remove_reader(self._timer.fileno())
         self._timer.close()
-        for name, writer in self._writers.items():
+        error = self.ended.exception() if self.ended.done() else None
+        for name in self._names[:-1]:
             self._emit(name, NodeStopped(code=0))
+        if error is not None:
+            self._emit(BENCH, LineLogged("".join(traceback.format_exception(error)), severity="error"))
+        detail = "" if error is None else f"{type(error).__name__}: {error}"
+        self._emit(BENCH, RunFinished("passed" if error is None else "errored", detail))
+        for writer in self._writers.values():
             writer.close()
 
     def _deliver(self, message: Message) -> None:
@@ -209,6 +226,13 @@ class PacedServer:
 
     def _emit(self, name: str, event: Event) -> None:
         self._writers[name].write(self._process.now, event)
+
+
+def _started(plan: Plan) -> RunStarted:
+    return RunStarted(
+        system=plan.system, clock=plan.clock, dilation=plan.dilation, byte_scale=plan.byte_scale, seed=plan.seed,
+        requests=0,
+    )  # fmt: skip
 
 
 async def serve(folder: Path, plan: Plan, address: str, port: int) -> None:

@@ -8,30 +8,20 @@ again.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from emulators.node import NodeRun
-from testbed.blink.provisioning import provision
 from testbed.events.schema import HostProvisioned
-from testbed.experiment.assembly import parameters_of
+from testbed.experiment.assembly import provisions_of
 from testbed.experiment.plan import Plan
 
 _LOOK_S = 0.002
-_PROVISION: dict[str, Callable[[Any], HostProvisioned]] = {"blink": provision}
-"""What the host of each kind of system does before it leaves the path."""
 
 
 class BadProvisions(Exception):
     """What the host has left is damaged, or was meant for another device."""
-
-
-def provisions_of(plan: Plan) -> HostProvisioned:
-    """What a host has to provision for the plan's system. Raises ValueError where the device has no room for it."""
-    return _PROVISION[plan.kind](parameters_of(plan))
 
 
 def write_provisions(folder: Path, host: str, provisions: HostProvisioned) -> None:
