@@ -105,6 +105,34 @@ def join(cell: Path | None) -> None:
         (cell / "cgroup.procs").write_text(str(os.getpid()))
 
 
+def group_members(pid: int) -> list[int]:
+    """All processes in the control group of `pid` and below it: a container's, counted as the host counts."""
+    for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
+        number, controllers, path = line.split(":", 2)
+        if path == "/":  # the root group holds strangers
+            continue
+        for kind, point, options in mounts():
+            named = kind == "cgroup" and set(controllers.split(",")) <= set(options)
+            fits = kind == "cgroup2" if number == "0" else named
+            folder = point / path.lstrip("/")
+            if fits and (folder / "cgroup.procs").is_file():
+                members: set[int] = set()
+                for procs in folder.rglob("cgroup.procs"):
+                    members.update(int(word) for word in procs.read_text().split())
+                if pid in members:
+                    return sorted(members)
+    return []
+
+
+def remove_empty(name: str) -> None:
+    """Removes the empty groups `name` at the root, or in this process's own group, of every hierarchy."""
+    own = {line.split(":", 2)[2].strip("/") for line in Path("/proc/self/cgroup").read_text().splitlines()}
+    for _, point, _ in mounts():
+        for above in sorted({"", *own}):
+            with suppress(OSError):
+                (point / above / name).rmdir()
+
+
 def labels() -> list[str]:
     """Labels that have cells."""
     root = hierarchy()

@@ -7,11 +7,13 @@ somebody else, or that a reboot has outlived, is never signalled (faults A1, A8)
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -143,6 +145,15 @@ class RunRegistry:
     def remove(self) -> None:
         """Forgets the label. Call last: while the folder stands, the next reaper goes on where this one stopped."""
         shutil.rmtree(self.folder, ignore_errors=False)
+
+
+@contextmanager
+def registry_lock() -> Iterator[None]:
+    """Held while a label is made and while labels are reaped, so that a run that just begins is not taken for dead."""
+    RUN_ROOT.mkdir(mode=0o755, parents=True, exist_ok=True)
+    with (RUN_ROOT / "registry.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def registered() -> list[RunRegistry]:

@@ -1,0 +1,141 @@
+"""The networks of one run with their containers: in the right order up, and in the reverse order down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from testbed.events.schema import LanesApplied
+from testbed.experiment.plan import NodePlan, Plan
+from topologies import docker_host, images, lanes, reaper
+from topologies.docker_host import ContainerSpec, Docker, DockerFault, Mount
+from topologies.fabric import Fabric
+from topologies.naming import Names
+from topologies.probe import probe
+from topologies.processes import SOURCE, cpu_map, python_environment, site_packages
+from topologies.registry import RunRegistry
+
+Say = Callable[..., None]
+NIC_SOCKET_VARIABLE = "LOOPLANE_NIC_SOCKET"
+
+
+class BenchNetwork:
+    """Containers (or none), namespaces, bridges, lanes. `check` raises when the run has been asked to end."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        names: Names,
+        nodes: str,
+        registry: RunRegistry,
+        say: Say,
+        check: Callable[[], None],
+        cores: tuple[int, ...],
+    ) -> None:
+        self.plan = plan
+        self.names = names
+        self.docker: Docker | None = None
+        self.cpus = cpu_map(plan, cores)
+        self._in_containers = nodes == "docker"
+        self._registry = registry
+        self._say = say
+        self._check = check
+        self._containers: dict[str, str] = {}
+        self._queues: dict[str, lanes.PortQueues] = {}
+        self._engine_used = False
+        self._fabric: Fabric | None = None
+
+    @property
+    def fabric(self) -> Fabric:
+        """The networks, once built."""
+        if self._fabric is None:
+            raise RuntimeError("the network is not built")
+        return self._fabric
+
+    def build(self, folder: Path) -> Iterator[LanesApplied]:
+        """Builds everything; one event for each port, with its queues as read back. Raises what its parts raise."""
+        for node in self.plan.nodes:
+            self.names.node_folder(node.name).mkdir(parents=True)
+        attach = self._start_containers(folder) if self._in_containers else {}
+        self._check()
+        self._fabric = Fabric(self.plan, self.names, attach, self._registry.note)
+        self._fabric.build()
+        self._check()
+        for port in self._fabric.ports():
+            self._queues[port.name] = queues = lanes.queues_of(port)
+            classes = lanes.apply(port, queues)
+            yield LanesApplied(port=port.name, setting_bits_per_s=port.port.rate_bits_per_s, classes=classes)
+        self._say(f"{probe(self._fabric)} ways between ports carry frames of full size")
+
+    def check_lanes(self) -> None:
+        """Compares every port's queues with what was set. Raises LaneFault if somebody has changed them."""
+        for port in self.fabric.ports():
+            lanes.check(port, self._queues[port.name])
+
+    def container(self, node: str) -> str | None:
+        """The container of a node; None for a namespace node."""
+        return self._containers.get(node)
+
+    def close(self) -> None:
+        """Takes everything down; goes on past what fails and raises the first fault at the end."""
+        faults: list[Exception] = []
+        steps: list[Callable[[], object]] = []
+        if self._fabric is not None:
+            steps.append(self._fabric.tear_down)
+        if self.docker is not None:
+            steps.append(self._remove_containers)
+        if self._engine_used:
+            steps.append(lambda: docker_host.release(self.plan.label))
+        for step in steps:
+            try:
+                step()
+            except Exception as fault:  # noqa: BLE001  # the later steps must be taken too
+                faults.append(fault)
+        if faults:
+            raise faults[0]
+
+    def environment(self, node: NodePlan) -> dict[str, str]:
+        """What a node's software finds in its environment."""
+        return python_environment({NIC_SOCKET_VARIABLE: str(self.names.nic_socket(node.name))})
+
+    def _start_containers(self, folder: Path) -> dict[str, int]:
+        owner = folder.stat().st_uid
+        if owner != 0:
+            # A container's root has no capability, hence may not write into what is somebody else's.
+            raise DockerFault(f"{folder} belongs to user {owner}; containerised nodes need a run folder of root's")
+        self._engine_used = True
+        self.docker = docker_host.acquire(self.plan.label)
+        self._say(f"Docker at {self.docker.socket or 'the host engine'}")
+        for leftover in reaper.reap().removed:  # containers of dead runs show only now that an engine answers
+            self._say(f"reaped {leftover}")
+        image = images.ensure(self.docker, self._say)
+        attach: dict[str, int] = {}
+        for node in self.plan.nodes:
+            self._check()
+            spec = self._spec(node, image, folder)
+            self._containers[node.name] = spec.name
+            attach[node.name] = self.docker.start_container(spec)
+        return attach
+
+    def _spec(self, node: NodePlan, image: str, folder: Path) -> ContainerSpec:
+        libraries = [Mount(Path(path)) for path in site_packages() if not Path(path).is_relative_to(SOURCE)]
+        return ContainerSpec(
+            name=self.names.container(node.name),
+            label=self.plan.label,
+            image=image,
+            hostname=node.name.replace("_", "-"),
+            cpus=self.cpus[node.name],
+            memory_mib=node.memory_mib,
+            mounts=(
+                Mount(SOURCE),
+                *libraries,
+                Mount(folder, writable=True),
+                Mount(self.names.node_folder(node.name), writable=True),
+            ),
+            environment=self.environment(node),
+        )
+
+    def _remove_containers(self) -> None:
+        assert self.docker is not None
+        ours = [name for name, label in self.docker.labelled().items() if label == self.plan.label]
+        self.docker.remove(ours)

@@ -1,0 +1,262 @@
+"""The processes of one run: captures, soft RNICs, the nodes' software, the relay; started in order, watched, ended.
+
+A soft RNIC stands for hardware: it runs outside the node's container, in its network namespace, under SCHED_FIFO where
+the kernel allows it, on the same core as the software that it serves (architecture §7).
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from testbed.events.log import EventWriter, decode_record
+from testbed.events.schema import CaptureFinished, NodeStopped
+from testbed.experiment.plan import NodePlan, Plan
+from topologies.bench_network import BenchNetwork, Say
+from topologies.cells import Cells
+from topologies.naming import Names, port_name
+from topologies.processes import (
+    Placement,
+    ProcessTable,
+    Started,
+    end,
+    fifo_allowed,
+    module_command,
+    python_environment,
+)
+from topologies.relay import API_PORT
+
+_START_PATIENCE_S = 60.0
+_STOP_PATIENCE_S = 3.0
+_TERM_PATIENCE_S = 2.0
+_POLL_S = 0.01
+
+
+class NodeDied(Exception):
+    """A process that the run needs has ended. Says its exit code and its last words (faults A13, G4)."""
+
+    def __init__(self, what: str, code: int, words: str, log: Path) -> None:
+        self.what = what
+        self.code = code
+        self.log = log
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
+        super().__init__(f"{what} {how}; log {log}" + (f":\n{words}" if words else " (it said nothing)"))
+
+
+class _Software(NamedTuple):
+    node: NodePlan
+    started: Started
+    container: str | None
+
+
+class BenchNodes:
+    """The processes of one run."""
+
+    def __init__(
+        self, plan: Plan, names: Names, network: BenchNetwork, table: ProcessTable, cells: Cells, folder: Path, say: Say
+    ) -> None:
+        self.plan = plan
+        self.names = names
+        self._network = network
+        self._table = table
+        self._cells = cells
+        self._folder = folder
+        self._say = say
+        self._software: list[_Software] = []
+        self._rnics: list[Started] = []
+        self._captures: dict[str, Started] = {}
+        self._relay: Started | None = None
+
+    # --- start ---
+
+    def start_captures(self) -> None:
+        """Opens every capture of the plan; returns once each sees all that passes. Raises NodeDied, TimeoutError."""
+        if self.plan.captures:
+            (self._folder / "captures").mkdir(exist_ok=True)
+        for capture in self.plan.captures:
+            name = port_name(capture.node, capture.interface)
+            port = next(port for port in self._network.fabric.ports() if port.name == name)
+            command = module_command(
+                "emulators.capture", "--device", port.device,
+                "--file", str(self._capture_file(name)), "--state", str(self._capture_state(name)),
+            )  # fmt: skip
+            self._capture_state(name).unlink(missing_ok=True)
+            placement = Placement(network=port.pid, cell="bench")
+            self._captures[name] = self._table.start(f"capture {name}", command, placement, python_environment())
+        for name, started in self._captures.items():
+            self._await(started, self._capture_state(name))
+
+    def start_rnics(self, check: Callable[[], None]) -> None:
+        """Starts a soft RNIC for each node on a RoCE fabric and waits for their sockets. Raises as `start_captures`."""
+        roce = {fabric.name for fabric in self.plan.fabrics if fabric.roce}
+        nodes = [node for node in self.plan.nodes if any(port.fabric in roce for port in node.ports)]
+        fifo = fifo_allowed()
+        if nodes and not fifo:
+            self._say("this host allows no SCHED_FIFO: soft RNICs compete with everything else for the CPU", "warning")
+        for node in nodes:
+            command = module_command(
+                "emulators.rnic", "--run", str(self._folder), "--node", node.name,
+                "--socket", str(self.names.nic_socket(node.name)),
+            )  # fmt: skip
+            placement = Placement(
+                network=self._network.fabric.pid_of(node.name), cell="nic", cpus=self._nic_cpus(node), fifo=fifo
+            )
+            self._rnics.append(self._table.start(f"nic {node.name}", command, placement, python_environment()))
+        for node, started in zip(nodes, self._rnics, strict=True):
+            self._await(started, self.names.nic_socket(node.name))
+            check()
+
+    def start_software(self) -> None:
+        """Starts every node's software, in its container or namespace."""
+        for node in self.plan.nodes:
+            container = self._network.container(node.name)
+            arguments = ("--run", str(self._folder), "--node", node.name)
+            if container is not None and self._network.docker is not None:
+                inside = ["python3", "-m", f"emulators.{node.role}", *arguments]
+                command = self._network.docker.exec_command(container, inside)
+                placement, environment = Placement(), None
+            else:
+                command = module_command(f"emulators.{node.role}", *arguments)
+                placement = Placement(
+                    network=self._network.fabric.pid_of(node.name),
+                    cell=f"node-{node.name}",
+                    cpus=self._network.cpus[node.name],
+                )
+                environment = self._network.environment(node)
+            started = self._table.start(f"node {node.name}", command, placement, environment)
+            self._software.append(_Software(node, started, container))
+
+    def start_relay(self) -> None:
+        """Opens a port on loopback that leads to the serving node, and says where in control/serve.json."""
+        server = next(
+            node for node in self.plan.nodes if node.role != "client" and any(p.fabric == "front" for p in node.ports)
+        )
+        clients = [node for node in self.plan.nodes if node.role == "client"]
+        address = next(port.address for port in server.ports if port.fabric == "front")
+        # From a client's namespace the way leads over the front network; without one, from the server's own.
+        inside = self._network.fabric.pid_of((clients[0] if clients else server).name)
+        ready = self._folder / "control" / "relay.json"
+        ready.unlink(missing_ok=True)
+        command = module_command(
+            "topologies.relay", "--network", str(inside), "--target", f"{address}:{API_PORT}", "--ready", str(ready)
+        )
+        self._relay = self._table.start("relay", command, Placement(cell="bench"), python_environment())
+        self._await(self._relay, ready)
+        port = json.loads(ready.read_bytes())["port"]
+        answer = self._folder / "control" / "serve.json"
+        temporary = answer.with_suffix(".new")
+        temporary.write_bytes(msgspec.json.encode({"base_url": f"http://127.0.0.1:{port}/v1"}) + b"\n")
+        temporary.replace(answer)
+        self._say(f"serving at http://127.0.0.1:{port}/v1")
+
+    # --- watch ---
+
+    def check_all_run(self, done: Collection[str] = ()) -> None:
+        """Raises NodeDied for the first process that has ended and should not have.
+
+        A client whose workload is done may end, and the host may leave once it has provisioned, both with 0.
+        """
+        for software in self._software:
+            code = software.started.code()
+            may_leave = software.node.name in done or software.node.role == "host"
+            if code is not None and not (code == 0 and may_leave):
+                raise self._death(software.started, code)
+        for started in [*self._rnics, *self._captures.values(), *([self._relay] if self._relay else [])]:
+            code = started.code()
+            if code is not None:
+                raise self._death(started, code)
+
+    # --- end ---
+
+    def end(self) -> None:
+        """Ends all: software first, which has been asked by `stop`, then the NICs, then the captures."""
+        if self._relay is not None:
+            end([self._relay], _TERM_PATIENCE_S)
+        for software in self._software:  # one that was stopped could not see `stop`
+            self._signal(software, signal.SIGCONT)
+        limit = time.monotonic() + _STOP_PATIENCE_S
+        for software in self._software:
+            software.started.wait(max(0.0, limit - time.monotonic()))
+        for number, patience in ((signal.SIGTERM, _TERM_PATIENCE_S), (signal.SIGKILL, _TERM_PATIENCE_S)):
+            running = [software for software in self._software if software.started.code() is None]
+            for software in running:
+                self._say(f"{software.started.what} did not stop when asked: {number.name}", "warning")
+                self._signal(software, number)
+            limit = time.monotonic() + patience
+            for software in running:
+                software.started.wait(max(0.0, limit - time.monotonic()))
+        end(self._rnics, _TERM_PATIENCE_S)
+        end(self._captures.values(), _TERM_PATIENCE_S)
+        self._table.end_all(0.0)
+
+    def ends(self, now: Callable[[], int]) -> Iterator[CaptureFinished]:
+        """Completes the log of each node whose software could not, and tells what the captures have."""
+        for software in self._software:
+            self._complete_log(software, now())
+        for name in self._captures:
+            packets = -1
+            with suppress(FileNotFoundError, ValueError, KeyError):
+                packets = json.loads(self._capture_state(name).read_bytes())["packets"]
+            yield CaptureFinished(port=name, file=f"captures/{name}.pcap", packets=packets)
+
+    # --- inside ---
+
+    def _nic_cpus(self, node: NodePlan) -> tuple[int, ...]:
+        if node.cores == "hardware":
+            return self._network.cpus[node.name]
+        # A host's NIC is hardware all the same.
+        hardware = [other.name for other in self.plan.nodes if other.cores == "hardware"]
+        return self._network.cpus[hardware[0]] if hardware else self._network.cpus[node.name]
+
+    def _await(self, started: Started, path: Path) -> None:
+        limit = time.monotonic() + _START_PATIENCE_S
+        while not path.exists():
+            code = started.code()
+            if code is not None:
+                raise self._death(started, code)
+            if time.monotonic() > limit:
+                raise TimeoutError(f"{started.what} is not ready after {_START_PATIENCE_S:.0f} s; log {started.log}")
+            time.sleep(_POLL_S)
+
+    def _death(self, started: Started, code: int) -> NodeDied:
+        return NodeDied(started.what, code, started.last_words(), started.log)
+
+    def _signal(self, software: _Software, number: int) -> None:
+        """Signals a node's software: the cell's processes, or a container's but its first, which only sleeps."""
+        if software.container is None:
+            software.started.signal(number)
+            return
+        if self._network.docker is None or software.started.code() is not None:
+            return
+        self._network.docker.signal(software.container, number)
+
+    def _complete_log(self, software: _Software, now: int) -> None:
+        code = software.started.code()
+        path = self._folder / "events" / f"{software.node.name}.jsonl"
+        last = None
+        if path.exists() and path.stat().st_size:
+            with path.open("rb") as file:
+                file.seek(max(0, path.stat().st_size - (1 << 20)))
+                lines = file.read().split(b"\n")[:-1]
+            with suppress(msgspec.MsgspecError, IndexError):
+                last = decode_record(lines[-1])
+        if last is not None and isinstance(last.event, NodeStopped):
+            return
+        with EventWriter(path, software.node.name) as writer:
+            moment = max(now, last.t if last is not None else 0)
+            words = software.started.last_words(4)
+            writer.write(moment, NodeStopped(code=code if code is not None else -1, detail=words))
+
+    def _capture_file(self, name: str) -> Path:
+        return self._folder / "captures" / f"{name}.pcap"
+
+    def _capture_state(self, name: str) -> Path:
+        return self._folder / "control" / f"capture-{name}.json"
+

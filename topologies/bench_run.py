@@ -1,0 +1,306 @@
+"""One run on this bench, from plan.json to control/bench.json: build, barrier, watch, tear down, always.
+
+The order is that of `Stage`; whatever happens, the run goes through finalising to cleaned, and what goes wrong while
+tearing down is kept apart from how the run went (fault A16). Stages, readings and ends are events in
+events/bench.jsonl. This module knows the barrier's files and nothing of what the nodes do.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from contextlib import ExitStack
+from enum import Enum
+from pathlib import Path
+from types import FrameType
+
+import msgspec
+
+from testbed.clocks.wall import Epoch, WallTime
+from testbed.events.log import EventWriter
+from testbed.events.schema import LineLogged, RunStarted, StageEntered
+from testbed.experiment.plan import Plan, read_plan
+from testbed.machine import Event
+from testbed.units import MILLISECOND
+from topologies import reaper
+from topologies.abilities import docker_usable
+from topologies.bench_network import BenchNetwork
+from topologies.bench_nodes import BenchNodes
+from topologies.cells import Cells
+from topologies.meters import CpuMeter, LinkMeter, packet_budget
+from topologies.naming import Names
+from topologies.processes import ProcessTable, die_with_parent
+from topologies.registry import RunRecord, RunRegistry, mark_of, registry_lock
+
+EPOCH_AHEAD = 100 * MILLISECOND
+READY_PATIENCE_S = 120.0
+MEASURE_S = 0.5
+_POLL_S = 0.02
+
+
+class Stage(Enum):
+    """Where a run is. The values are those of the event stage.entered."""
+
+    PREPARING = "preparing"
+    NETWORK = "network"
+    NODES = "nodes"
+    RUNNING = "running"
+    FINALISING = "finalising"
+    CLEANED = "cleaned"
+
+
+FOLLOWS: dict[Stage | None, frozenset[Stage]] = {
+    None: frozenset({Stage.PREPARING}),
+    Stage.PREPARING: frozenset({Stage.NETWORK, Stage.FINALISING}),
+    Stage.NETWORK: frozenset({Stage.NODES, Stage.FINALISING}),
+    Stage.NODES: frozenset({Stage.RUNNING, Stage.FINALISING}),
+    Stage.RUNNING: frozenset({Stage.FINALISING}),
+    Stage.FINALISING: frozenset({Stage.CLEANED}),
+    Stage.CLEANED: frozenset(),
+}
+"""Which stage may follow which; what is not here raises."""
+
+
+class BenchResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """control/bench.json: how the bench fared. Whether the run *passed* is for those who fold its events."""
+
+    outcome: str
+    """completed, errored, cancelled, or lost (written by the reaper for a bench that was killed)."""
+    detail: str = ""
+    """Why it did not complete."""
+    teardown: str = ""
+    """What could not be removed; empty after a clean end. The result stands all the same."""
+
+
+class RunCancelled(Exception):
+    """Somebody asked for the end."""
+
+
+class BenchFault(Exception):
+    """The run cannot go on; the message says why."""
+
+
+class BenchRun:
+    """One run. `run` may be called once."""
+
+    def __init__(self, folder: Path, nodes: str | None = None, *, serve: bool = False) -> None:
+        self.folder = folder.absolute()
+        self.plan: Plan = read_plan((self.folder / "plan.json").read_bytes())
+        self.names = Names(self.plan)
+        self._kind = nodes or self.plan.nodes_as
+        if self._kind == "auto":
+            self._kind = "docker" if docker_usable() else "namespace"
+        self._serve = serve
+        self._control = self.folder / "control"
+        self._registry = RunRegistry(self.plan.label)
+        self._stage: Stage | None = None
+        self._begun = time.monotonic()
+        self._asked_to_end = ""
+        self._wall: WallTime | None = None
+        self._latest = 0
+        self._undo = ExitStack()
+        self._teardown_faults: list[str] = []
+
+    def run(self) -> BenchResult:
+        """Carries the run out and cleans up after it. Never raises for a fault of the run: see the result."""
+        self._control.mkdir(parents=True, exist_ok=True)
+        self._forget_last_attempt()
+        previous = {number: signal.signal(number, self._ask_to_end) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            with EventWriter(self.folder / "events" / "bench.jsonl", "bench") as self._log:
+                outcome, detail = self._outcome()
+                self._enter(Stage.FINALISING, detail)
+                self._tear_down()
+                self._enter(Stage.CLEANED, "; ".join(self._teardown_faults))
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+        result = BenchResult(outcome, detail, "; ".join(self._teardown_faults))
+        self._write("bench.json", msgspec.json.format(msgspec.json.encode(result), indent=1) + b"\n")
+        return result
+
+    def _outcome(self) -> tuple[str, str]:
+        try:
+            self._carry_out()
+        except RunCancelled as cancelled:
+            return "cancelled", str(cancelled)
+        except Exception as fault:  # noqa: BLE001  # whatever it was, the run is torn down and the result says so
+            words = str(fault) or type(fault).__name__
+            self._emit(LineLogged(text=words, severity="error"))
+            return "errored", words
+        return "completed", ""
+
+    def _carry_out(self) -> None:
+        self._enter(Stage.PREPARING, f"{self._kind} nodes")
+        self._clear_the_dead()
+        with registry_lock():
+            owner = mark_of(os.getpid(), "bench")
+            assert owner is not None
+            self._registry.create(RunRecord(self.plan.label, str(self.folder), owner, self._kind))
+        self._on_tear_down(self._registry.remove)
+        cells = Cells(self.plan.label)
+        self._on_tear_down(cells.remove)
+        table = ProcessTable(self._registry, cells, self._control)
+        cores = tuple(sorted(os.sched_getaffinity(0)))
+        network = BenchNetwork(self.plan, self.names, self._kind, self._registry, self._say, self._check, cores)
+        nodes = BenchNodes(self.plan, self.names, network, table, cells, self.folder, self._say)
+        self._enter(Stage.NETWORK)
+        self._on_tear_down(network.close)
+        for event in network.build(self.folder):
+            self._emit(event)
+        asked, carried = packet_budget(self.plan)
+        if asked > carried:
+            self._say(f"all RoCE ports saturated would be {asked} packets/s, this machine carries {carried}", "warning")
+        self._enter(Stage.NODES)
+        self._on_tear_down(lambda: self._end_nodes(nodes))
+        nodes.start_captures()
+        nodes.start_rnics(self._check)
+        nodes.start_software()
+        self._wait_until_ready(nodes)
+        self._open_barrier()
+        if self._serve:
+            nodes.start_relay()
+        self._enter(Stage.RUNNING)
+        self._watch(network, nodes)
+
+    def _clear_the_dead(self) -> None:
+        reaped = reaper.reap()
+        for leftover in reaped.removed:
+            self._say(f"reaped {leftover}")
+        for leftover, fault in reaped.failed:
+            self._say(f"could not reap {leftover}: {fault}", "warning")
+        record = self._registry.record()
+        if record is not None:
+            state = "is live" if self._registry.live() else "could not be reaped"
+            raise BenchFault(f"label {self.plan.label} is taken: run {record.folder} (pid {record.owner.pid}) {state}")
+
+    def _wait_until_ready(self, nodes: BenchNodes) -> None:
+        limit = time.monotonic() + READY_PATIENCE_S
+        while missing := [node.name for node in self.plan.nodes if not self._has(f"{node.name}.ready")]:
+            self._check()
+            nodes.check_all_run()
+            if time.monotonic() > limit:
+                raise BenchFault(f"not ready after {READY_PATIENCE_S:.0f} s: {', '.join(missing)}")
+            time.sleep(_POLL_S)
+
+    def _open_barrier(self) -> None:
+        epoch = Epoch(epoch_monotonic_ns=time.monotonic_ns() + EPOCH_AHEAD, dilation=self.plan.dilation)
+        self._wall = WallTime(epoch)
+        self._write("start.json", msgspec.json.encode(epoch))
+        requests = self.plan.workload.get("requests", 0)
+        self._emit(
+            RunStarted(
+                system=self.plan.system,
+                clock=self.plan.clock,
+                dilation=self.plan.dilation,
+                byte_scale=self.plan.byte_scale,
+                seed=self.plan.seed,
+                requests=requests if isinstance(requests, int) and not self._serve else 0,
+            )
+        )
+
+    def _watch(self, network: BenchNetwork, nodes: BenchNodes) -> None:
+        """Measures until every client is done, or, when serving or without clients, until asked to end."""
+        clients = [node.name for node in self.plan.nodes if node.role == "client"]
+        links = LinkMeter(self.plan, network.fabric.ports())
+        self._on_tear_down(links.close)
+        cpu = CpuMeter()
+        limit = time.monotonic() + self.plan.time_limit_s
+        due = time.monotonic() + MEASURE_S
+        while True:
+            if self._serve and self._asked_to_end:
+                break
+            self._check()
+            nodes.check_all_run(done=[name for name in clients if self._has(f"{name}.done")])
+            now = time.monotonic()
+            if now >= due:
+                due += MEASURE_S * (1 + int((now - due) / MEASURE_S))
+                self._measure(links, cpu)
+            if clients and not self._serve and all(self._has(f"{name}.done") for name in clients):
+                break
+            if now > limit and not self._serve:
+                raise BenchFault(f"the time limit of {self.plan.time_limit_s:g} s is over")
+            time.sleep(_POLL_S)
+        self._measure(links, cpu)
+        network.check_lanes()
+
+    def _measure(self, links: LinkMeter, cpu: CpuMeter) -> None:
+        for link in links.measure():
+            self._emit(link)
+        self._emit(cpu.measure())
+        self._log.flush()
+
+    def _end_nodes(self, nodes: BenchNodes) -> None:
+        self._write("stop", b"")
+        nodes.end()
+        for event in nodes.ends(self._now):
+            self._emit(event)
+
+    # --- the end ---
+
+    def _on_tear_down(self, undo: object) -> None:
+        def attempt() -> None:
+            try:
+                undo()  # type: ignore[operator]
+            except Exception as fault:  # noqa: BLE001  # what follows must be undone too
+                self._teardown_faults.append(str(fault) or type(fault).__name__)
+                self._say(f"tear-down: {self._teardown_faults[-1]}", "error")
+
+        self._undo.callback(attempt)
+
+    def _tear_down(self) -> None:
+        self._undo.close()
+
+    def _ask_to_end(self, number: int, _frame: FrameType | None) -> None:
+        self._asked_to_end = self._asked_to_end or signal.Signals(number).name
+
+    def _check(self) -> None:
+        """Raises RunCancelled once the run has been asked to end."""
+        if self._asked_to_end:
+            raise RunCancelled(f"cancelled by {self._asked_to_end}")
+
+    # --- files and events ---
+
+    def _forget_last_attempt(self) -> None:
+        """A run folder may be tried again: nothing of the last attempt may open this one's barrier (fault A17)."""
+        for pattern in ("*.ready", "*.done", "start.json", "stop", "bench.json", "serve.json"):
+            for path in self._control.glob(pattern):
+                path.unlink()
+
+    def _has(self, name: str) -> bool:
+        return (self._control / name).exists()
+
+    def _write(self, name: str, data: bytes) -> None:
+        temporary = self._control / f"{name}.new"
+        temporary.write_bytes(data)
+        temporary.replace(self._control / name)
+
+    def _enter(self, stage: Stage, detail: str = "") -> None:
+        if stage not in FOLLOWS[self._stage]:
+            raise BenchFault(f"{stage.value} cannot follow {self._stage}")
+        self._stage = stage
+        self._emit(StageEntered(stage=stage.value, detail=detail))
+        self._print(stage.value + (f": {detail}" if detail else ""))
+
+    def _say(self, text: str, severity: str = "info") -> None:
+        self._emit(LineLogged(text=text, severity=severity))
+        self._print(text)
+
+    def _print(self, text: str) -> None:
+        print(f"[{time.monotonic() - self._begun:6.2f} s] {text}", file=sys.stderr, flush=True)
+
+    def _now(self) -> int:
+        """True time; 0 until the barrier opens."""
+        return 0 if self._wall is None else max(0, self._wall.true(time.monotonic_ns()))
+
+    def _emit(self, event: Event) -> None:
+        self._log.write(self._now(), event)
+        self._log.flush()
+
+
+def execute(folder: Path, nodes: str | None = None, *, serve: bool = False) -> BenchResult:
+    """Runs the plan in `folder`; the bench ends when the process that started it does."""
+    die_with_parent(signal.SIGTERM)
+    return BenchRun(folder, nodes, serve=serve).run()
