@@ -12,12 +12,19 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from testbed.blink.device import EmulatedDevice
+from testbed.blink.frontend import FrontEnd
 from testbed.blink.parameters import BlinkParameters
+from testbed.blink.persistent_scheduler import PersistentScheduler
+from testbed.blink.provisioning import provision
 from testbed.clocks.node_host import Accelerator
+from testbed.events.schema import HostProvisioned
 from testbed.experiment.plan import NodePlan, Plan
-from testbed.machine import Machine
+from testbed.machine import Machine, RemoteAddress
 from testbed.network.memory_region import LocalMemory
-from testbed.serving.text_model import bundled_text
+from testbed.serving.cost_model import CostModel, read_profile
+from testbed.serving.engine import Engine
+from testbed.serving.text_model import bundled_text, bundled_text_model
 from testbed.serving.tokens import Vocabulary
 from testbed.workload.client import OpenLoopClient
 from testbed.workload.prompts import PromptSource
@@ -25,6 +32,7 @@ from testbed.workload.schedule import read_workload, schedule
 
 RING = "ring"
 """Name of the memory region that holds Blink's ring."""
+_DPU, _GPU = "dpu0", "gpu0"
 
 
 class RegionOutline(NamedTuple):
@@ -46,6 +54,8 @@ class NodeOutline(NamedTuple):
     peers: tuple[str, ...] = ()
     """Nodes to which it has a queue pair on the compute fabric; both ends name each other."""
     regions: tuple[RegionOutline, ...] = ()
+    service_level: int = 0
+    """Of its queue pairs; the port's table maps it to a virtual lane."""
 
 
 class NodeAssembly(NamedTuple):
@@ -66,6 +76,8 @@ class System(NamedTuple):
     """The nodes for its parameters. The first one whose role serves an API answers the clients."""
     server: tuple[str, str]
     """(node, machine) that answers the clients."""
+    provision: Callable[[Any], HostProvisioned]
+    """What the host does before it leaves the path. Raises ValueError where the device has no room for it."""
     assemble: Callable[[Plan, Any, NodePlan, Mapping[str, LocalMemory], Vocabulary], NodeAssembly]
     """The machines of one of its nodes; clients and hosts are the same for all systems."""
 
@@ -74,11 +86,12 @@ def _blink_nodes(parameters: BlinkParameters) -> tuple[NodeOutline, ...]:
     """A client, a DPU with the front end, a GPU with ring and scheduler, a host that only provisions."""
     ring = RegionOutline(RING, parameters.layout().size)
     ring_mib = -(-ring.size >> 20)
+    level = parameters.service_level
     return (
         NodeOutline("client0", "client", "host", 512, fabrics=("front",)),
-        NodeOutline("dpu0", "dpu", "hardware", 768, fabrics=("front", "compute"), peers=("gpu0",)),
+        NodeOutline(_DPU, "dpu", "hardware", 768, ("front", "compute"), peers=(_GPU,), service_level=level),
         # The process itself, vocabulary and text model included, has about 350 MiB.
-        NodeOutline("gpu0", "gpu", "hardware", 768 + ring_mib, ("compute",), peers=("dpu0",), regions=(ring,)),
+        NodeOutline(_GPU, "gpu", "hardware", 768 + ring_mib, ("compute",), (_DPU,), (ring,), service_level=level),
         NodeOutline("host0", "host", "host", 512),
     )
 
@@ -90,7 +103,32 @@ def _assemble_blink(
     memories: Mapping[str, LocalMemory],
     vocabulary: Vocabulary,
 ) -> NodeAssembly:
-    raise NotImplementedError
+    if node.role == "dpu":
+        (ring,) = (region for region in plan.node(_GPU).regions if region.name == RING)
+        where = RemoteAddress(ring.address, ring.key)
+        return NodeAssembly((FrontEnd(parameters, vocabulary=vocabulary, ring=where, peer=_GPU, to="api"),))
+    model = parameters.served_model()
+    cost_model = CostModel(read_profile(model.profile))
+    memory = memories[RING]
+    scheduler = PersistentScheduler(
+        parameters,
+        memory=memory,
+        cost_model=cost_model,
+        kv_blocks=provision(parameters).kv_blocks,
+        eos=vocabulary.eos,
+    )
+    engine = Engine(cost_model, bundled_text_model(vocabulary))
+    return NodeAssembly((scheduler,), EmulatedDevice(parameters, memory=memory, engine=engine))
+
+
+def parameters_of(plan: Plan) -> Any:
+    """The system's parameters, as its row's class has them. Raises KeyError or msgspec.ValidationError."""
+    return msgspec.convert(plan.parameters, SYSTEMS[plan.kind].parameters)
+
+
+def provisions_of(plan: Plan) -> HostProvisioned:
+    """What the plan's host provisions. Raises ValueError where the device has no room for it."""
+    return SYSTEMS[plan.kind].provision(parameters_of(plan))
 
 
 def assemble_node(
@@ -108,7 +146,7 @@ def assemble_node(
     if node.role == "host":
         return NodeAssembly(())
     row = SYSTEMS[plan.kind]
-    return row.assemble(plan, msgspec.convert(plan.parameters, row.parameters), node, memories, vocabulary)
+    return row.assemble(plan, parameters_of(plan), node, memories, vocabulary)
 
 
 SYSTEMS: dict[str, System] = {
@@ -119,7 +157,8 @@ SYSTEMS: dict[str, System] = {
             parameters=BlinkParameters,
             page="docs/models/blink.md",
             plan_nodes=_blink_nodes,
-            server=("dpu0", "front_end"),
+            server=(_DPU, FrontEnd.name),
+            provision=provision,
             assemble=_assemble_blink,
         ),
     )

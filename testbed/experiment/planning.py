@@ -49,7 +49,7 @@ _QP_FLOOR = 0x000100
 
 def refusals(spec: Spec) -> list[Complaint]:
     """Why a spec whose every field is right can still not be built."""
-    return [*_slow_ports(spec), *_wrong_captures(spec)]
+    return [*_slow_ports(spec), *_too_big(spec), *_wrong_captures(spec)]
 
 
 def compile_plan(
@@ -243,6 +243,7 @@ def _queue_pair(outline: NodeOutline, peer: NodeOutline, ports: _Ports, seed: in
         peer_address=ports.on(peer.name, "compute").address,
         initial_psn=derived_seed(seed, "psn", outline.name, peer.name) & 0xFFFFFF,
         peer_psn=derived_seed(seed, "psn", peer.name, outline.name) & 0xFFFFFF,
+        service_level=outline.service_level,
     )
 
 
@@ -262,6 +263,18 @@ def _regions(outline: NodeOutline, seed: int) -> tuple[RegionPlan, ...]:
         planned.append(RegionPlan(region.name, region.size, address, base + place, bulk=region.bulk))
         address += -(-region.size >> 21) + 1 << 21
     return tuple(planned)
+
+
+def _too_big(spec: Spec) -> list[Complaint]:
+    """Systems whose device has no room for what their host would load."""
+    faults = []
+    for name, system in spec.systems.items():
+        row = SYSTEMS[system.kind]
+        try:
+            row.provision(msgspec.convert(system.parameters, row.parameters))
+        except ValueError as fault:
+            faults.append(Complaint(f"systems.{name}", "its memory", str(fault)))
+    return faults
 
 
 def _wrong_captures(spec: Spec) -> list[Complaint]:

@@ -69,6 +69,16 @@ class OpenLoopClient:
         """True once every request has finished or failed."""
         return self._open == 0
 
+    @property
+    def ended(self) -> int:
+        """How many requests have finished or failed."""
+        return len(self._requests) - self._open
+
+    @property
+    def remaining(self) -> int:
+        """How many requests have neither finished nor failed."""
+        return self._open
+
     def progress(self, name: str) -> Progress:
         """How far request `name` is. Raises KeyError."""
         return self._progress[name]

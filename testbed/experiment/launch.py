@@ -1,0 +1,165 @@
+"""Starts what a spec asks for: makes the run folder and its plans, then simulates here or has the bench emulate.
+
+`prepare` decides everything that can be decided beforehand. `simulate` (testbed.experiment.simulation) runs one trial
+under the simulated clock in this process and writes the same files of events as an emulation; `launch_wall` starts
+`python -m topologies run` and passes its words and signals on. What the figures say is judged later, from the events.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, Literal, NamedTuple
+
+from testbed.experiment.plan import Plan
+from testbed.experiment.planning import compile_plan
+from testbed.experiment.provenance import collect_provenance, finished, read_provenance
+from testbed.experiment.reading import at_point, tables_of
+from testbed.experiment.run_folder import RunFolder, label_of, new_run_id, write_whole
+from testbed.experiment.simulation import simulate
+from testbed.experiment.spec import Spec
+from testbed.experiment.sweep import labels, places
+
+__all__ = ["Prepared", "WallEnd", "launch_wall", "note_end", "prepare", "simulate"]
+
+SOURCE = Path(__file__).resolve().parents[2]
+
+
+class Prepared(NamedTuple):
+    """A run that can start."""
+
+    folder: RunFolder
+    trials: tuple[RunFolder, ...]
+    """Each with its plan; the folder itself when there is but one."""
+    plans: tuple[Plan, ...]
+
+
+def prepare(
+    spec: Spec,
+    parent: Path | str,
+    *,
+    clock: Literal["simulated", "wall"],
+    text: bytes = b"",
+    overrides: Sequence[str] = (),
+    command: Sequence[str] = (),
+    abilities: dict[str, Any] | None = None,
+    run: str | None = None,
+) -> Prepared:
+    """Makes the run's folder in `parent` and plans every trial. `text` is the experiment as its author wrote it.
+
+    Raises `RunFolderError` if the folder cannot be made.
+    """
+    run = run or new_run_id()
+    all_places = places(list(spec.systems), spec.sweep, spec.repeats)
+    names = labels(all_places) if len(all_places) > 1 else [""]
+    kernel_labels = _kernel_labels(run, names)
+    specs = [at_point(spec, place.point) if place.point else spec for place in all_places]
+    plans = tuple(
+        compile_plan(at, place, run=run, label=label, clock=clock, trial=name)
+        for at, place, label, name in zip(specs, all_places, kernel_labels, names, strict=True)
+    )
+    folder = RunFolder.create(parent, run)
+    trials = tuple(folder.create_trials(names)) if len(plans) > 1 else (folder,)
+    if text:
+        write_whole(folder.spec_toml, text)
+    provenance = collect_provenance(
+        spec, clock=clock, command=command or sys.argv, overrides=overrides, abilities=abilities
+    )
+    for there, described in ((folder, spec), *zip(trials, specs, strict=True)):
+        there.write_json(there.spec_json, tables_of(described))
+        there.write_json(there.provenance_file, provenance)
+    for trial, plan in zip(trials, plans, strict=True):
+        trial.write_plan(plan)
+    folder.set_status("preparing")
+    return Prepared(folder, trials, plans)
+
+
+def note_end(folder: RunFolder) -> None:
+    """Adds the time of its end to the provenance of a run."""
+    provenance = read_provenance(folder.provenance_file.read_bytes())
+    folder.write_json(folder.provenance_file, finished(provenance))
+
+
+def _kernel_labels(run: str, names: Sequence[str]) -> list[str]:
+    """Six hex digits for each trial: the run's own for a single one, else made from the trial's name."""
+    if list(names) == [""]:
+        return [label_of(run)]
+    found: list[str] = []
+    for name in names:
+        label, salt = "", 0
+        while not label or label in found:
+            label = hashlib.sha256(f"{run}/{name}/{salt}".encode()).hexdigest()[:6]
+            salt += 1
+        found.append(label)
+    return found
+
+
+# --- an emulation ----------------------------------------------------------------------------------------------------
+
+
+class WallEnd(NamedTuple):
+    """How the bench's process ended."""
+
+    code: int
+    """0, or the exit codes of the command: 2 bad input, 3 this host cannot, 4 errored."""
+    last_words: str
+    """What it said last, on either stream."""
+    signalled: bool
+    """True if this process was asked to end while it ran."""
+
+
+def launch_wall(
+    folder: RunFolder, *, progress: Callable[[str], None] = lambda _: None, python: str = sys.executable
+) -> WallEnd:
+    """Has the bench emulate one trial and waits for its end. SIGINT and SIGTERM go on to the bench, which cleans up.
+
+    Raises OSError if the process cannot be started.
+    """
+    words = [python, "-m", "topologies", "run", str(folder.path)]
+    # In a session of its own, Ctrl-C reaches it only through us, once, and it can take its time to clean up.
+    child = subprocess.Popen(
+        words,
+        cwd=SOURCE,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    last = ""
+    with _signals_to(child) as signalled:
+        assert child.stdout is not None
+        for line in child.stdout:
+            text = line.decode(errors="replace").rstrip()
+            if text:
+                last = text
+                progress(text)
+        code = child.wait()
+    child.stdout.close()
+    return WallEnd(code, last, bool(signalled))
+
+
+@contextmanager
+def _signals_to(child: subprocess.Popen[bytes]) -> Iterator[list[int]]:
+    """While open, SIGINT and SIGTERM of this process are passed to `child`; yields the list of those that came."""
+    came: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield came
+        return
+
+    def pass_on(number: int, _frame: FrameType | None) -> None:
+        came.append(number)
+        child.send_signal(number)
+
+    before = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield came
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
