@@ -1,0 +1,190 @@
+"""A run's report as text, for a terminal and for logs. `testbed.experiment.report_page` is the same as one HTML file.
+
+A figure stands with its n and its definition; one that n is too small for is a dash, never a number. State, outcome
+and fidelity are three things and said apart.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from testbed.experiment.expectations import Expectation
+from testbed.experiment.paper import Beside
+from testbed.experiment.summary import RunSummary, SystemSummary
+from testbed.metrics.fidelity import Threshold
+from testbed.metrics.latency import DEFAULT_DEFINITION, DEFINITIONS, PERCENTILES, Distribution
+
+LATENCIES = (("TTFT", "ttft_ms"), ("TTST", "ttst_ms"), ("ITL", "itl_ms"), ("TPOT", "tpot_ms"))
+"""Heading and field of each latency."""
+NONE = "-"
+LINE = 116
+"""Columns of a wrapped line."""
+
+
+class ReportFacts(NamedTuple):
+    """What a report says besides the figures."""
+
+    title: str
+    question: str = ""
+    notes: tuple[str, ...] = ()
+    """What the planner chose and why, and what is modelled."""
+    provenance: tuple[tuple[str, str], ...] = ()
+    """Name and value: spec digest, seed, revision, host."""
+    opening: tuple[str, ...] = ()
+    """How to look at this run further, one way a line."""
+    beside: Mapping[str, Sequence[Beside]] = {}
+    """By system of the summary."""
+
+
+def report_text(summary: RunSummary, facts: ReportFacts) -> str:
+    """The report, lines of at most 120 characters where texts allow it."""
+    lines = [facts.title, f"run {summary.run}"]
+    if facts.question:
+        lines.append(facts.question)
+    lines += ["", *_verdict(summary), ""]
+    for name, system in summary.systems.items():
+        lines += [*_system(name, system), ""]
+    lines += [*_legend(summary), ""]
+    if summary.expectations:
+        lines += [*_expectations(summary.expectations), ""]
+    lines += [*_fidelity(summary), ""]
+    for name, rows in facts.beside.items():
+        if rows:
+            lines += [*_beside(name, rows), ""]
+    if facts.notes:
+        lines += ["Notes", *(line for note in facts.notes for line in _wrapped(note, "  ")), ""]
+    lines.append(f"Folder  {summary.folder}")
+    lines += [f"Open    {line}" if place == 0 else f"        {line}" for place, line in enumerate(facts.opening)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def outcome_words(summary: RunSummary) -> str:
+    """Outcome and fidelity in one line."""
+    held = sum(row.held for row in summary.expectations)
+    expectations = f", {held} of {len(summary.expectations)} expectations hold" if summary.expectations else ""
+    return f"{summary.outcome}{expectations}; fidelity {summary.fidelity.verdict}"
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    """A figure for people, thousands set apart, or a dash."""
+    return NONE if value is None else f"{value:,.{digits}f}"
+
+
+def clock_words(summary: RunSummary) -> str:
+    """Which clock, and how far the emulation is from the modelled hardware."""
+    if summary.clock == "simulated":
+        return "simulated clock: modelled time"
+    scale = f", bulk bytes ÷ {summary.byte_scale}" if summary.byte_scale != 1 else ""
+    return f"wall clock, time × {summary.dilation:g}{scale}; every figure is in true units"
+
+
+def threshold_words(threshold: Threshold) -> str:
+    """What was measured against the limit, e.g. `0.12, limit 0.5 ms`."""
+    measured = "not measured" if threshold.measured is None else f"{threshold.measured:g}"
+    where = f" ({threshold.where})" if threshold.where else ""
+    return f"{measured}, limit {threshold.limit:g} {threshold.unit}{where}"
+
+
+def measured_words(row: Expectation) -> str:
+    """The value that was found, or why there is none."""
+    if row.measured is None:
+        return row.reason
+    return row.measured if isinstance(row.measured, str) else f"{row.measured:.6g}"
+
+
+def requests_words(system: SystemSummary) -> str:
+    """Counts of requests, and why some failed."""
+    counts = system.requests
+    words = f"{counts.sent:,} sent, {counts.completed:,} completed, {counts.failed:,} failed"
+    if counts.in_flight:
+        words += f", {counts.in_flight:,} still in flight"
+    if counts.errors:
+        words += " (" + ", ".join(f"{reason}: {count:,}" for reason, count in counts.errors.items()) + ")"
+    return words
+
+
+def _verdict(summary: RunSummary) -> Iterator[str]:
+    yield f"Outcome   {summary.outcome}{': ' + summary.detail if summary.detail else ''}"
+    yield f"Fidelity  {summary.fidelity.verdict}"
+    for reason in summary.fidelity.reasons:
+        yield f"          {reason}"
+    yield f"Clock     {clock_words(summary)}"
+
+
+def _system(name: str, system: SystemSummary) -> Iterator[str]:
+    heads = ("n", *(percentile for percentile, _, _ in PERCENTILES), "mean", "worst")
+    yield f"{name:<14}" + "".join(f"{head:>11}" for head in heads)
+    for words, field in LATENCIES:
+        yield f"  {words + ' ms':<12}" + _figures(getattr(system, field))
+    yield f"  requests    {requests_words(system)}"
+    yield (
+        f"  throughput  {number(system.throughput_tokens_per_s, 1)} tokens/s, "
+        f"{number(system.throughput.requests_per_s)} requests/s of true time"
+    )
+    lag = system.send_lag_ms
+    if lag.n:
+        at = f"p99 {number(lag.p99, 3)}" if lag.p99 is not None else f"worst {number(lag.worst, 3)}"
+        yield f"  send lag    {at} ms, n {lag.n:,}"
+    for fault in system.requests.faults:
+        yield f"  fault       {fault}"
+    yield "  the same by each tool's definition, p50 / p99 in ms"
+    for tool, found in system.definitions.items():
+        cells = (f"{head} {_pair(getattr(found, field))}" for head, field in LATENCIES if head != "TTST")
+        yield f"    {tool:<16}" + "   ".join(f"{cell:<24}" for cell in cells).rstrip()
+    if system.front_end is not None:
+        found = system.front_end
+        cells = (f"{head} {_pair(getattr(found, field))}" for head, field in LATENCIES if head != "TTST")
+        yield f"    {'front end':<16}" + "   ".join(f"{cell:<24}" for cell in cells).rstrip()
+
+
+def _figures(distribution: Distribution) -> str:
+    values = [getattr(distribution, name) for name, _, _ in PERCENTILES] + [distribution.mean, distribution.worst]
+    return f"{distribution.n:>11,}" + "".join(f"{number(value):>11}" for value in values)
+
+
+def _pair(distribution: Distribution) -> str:
+    return f"{number(distribution.p50)} / {number(distribution.p99)}"
+
+
+def _legend(summary: RunSummary) -> Iterator[str]:
+    takes = ", ".join(f"{name} takes {least:,}" for name, _, least in PERCENTILES if least > 1)
+    yield f"{NONE} means that n is too small for that percentile ({takes} values)."
+    yield "Definitions"
+    for system in summary.systems.values():
+        for words, field in LATENCIES:
+            yield f"  {words:<6}{getattr(system, field).definition}"
+        break
+    for tool, row in DEFINITIONS.items():
+        if tool != DEFAULT_DEFINITION:
+            yield from _wrapped(f"{tool}: TTFT {row.words[0]}; ITL {row.words[1]}; TPOT {row.words[2]}", "  ")
+
+
+def _expectations(rows: Sequence[Expectation]) -> Iterator[str]:
+    yield f"Expectations: {sum(row.held for row in rows)} of {len(rows)} hold"
+    for row in rows:
+        point = f" [{row.point}]" if row.point else ""
+        yield f"  {'held  ' if row.held else 'BROKEN'}  {row.text}{point}: {measured_words(row)}"
+
+
+def _fidelity(summary: RunSummary) -> Iterator[str]:
+    fidelity = summary.fidelity
+    yield f"Fidelity: {fidelity.verdict}{' (' + fidelity.note + ')' if fidelity.note else ''}"
+    for threshold in fidelity.thresholds:
+        mark = {True: "held   ", False: "CROSSED", None: "-      "}[threshold.held]
+        yield f"  {mark}  {threshold.name:<22}{threshold_words(threshold)}"
+
+
+def _beside(name: str, rows: Sequence[Beside]) -> Iterator[str]:
+    yield f"{name} beside the paper (another load gives other figures: compare the conditions)"
+    for row in rows:
+        by = f" by {row.definition}'s definition" if row.definition else ""
+        count = f", n {row.n:,}" if row.n is not None else ""
+        yield f"  {row.metric:<14} ours {number(row.ours)} {row.unit}{count}{by}; paper {number(row.paper)} {row.unit}"
+    for condition in dict.fromkeys(f"{row.condition} ({row.source}). {row.note}".strip() for row in rows):
+        yield from _wrapped(f"the paper's: {condition}", "  ")
+
+
+def _wrapped(text: str, indent: str) -> list[str]:
+    return textwrap.wrap(text, LINE, initial_indent=indent, subsequent_indent=indent + "  ", break_long_words=False)
