@@ -51,6 +51,7 @@ _STREAM_HEADERS = {
     "Cache-Control": "no-cache",
     "X-Accel-Buffering": "no",
 }
+_NAME = web.RequestKey("name", str)
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _log = logging.getLogger(__name__)
 
@@ -107,7 +108,7 @@ class _Api:
         """Names the request, checks the key, and makes every error an OpenAI one."""
         given = request.headers.get("x-request-id", "")
         name = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
-        request["name"] = name
+        request[_NAME] = name
         try:
             if request.path.startswith("/v1/"):
                 self._check_key(request)
@@ -157,7 +158,7 @@ class _Api:
         generation = read(await request.read())
         self._check_model(generation.model)
         try:
-            call = Call(self._server, self._metrics, generation, request["name"])
+            call = Call(self._server, self._metrics, generation, request[_NAME])
         except KeyError as error:
             raise openai_errors.bad_request(f"there is no token {error}", generation.prompt_field) from None
         chat = read is read_chat
@@ -183,7 +184,7 @@ class _Api:
     async def _stream(
         self, request: web.Request, generation: Generation, call: Call, heading: Heading
     ) -> web.StreamResponse:
-        response = web.StreamResponse(headers={**_STREAM_HEADERS, "x-request-id": request["name"]})
+        response = web.StreamResponse(headers={**_STREAM_HEADERS, "x-request-id": request[_NAME]})
         stream = Stream(
             heading, include_usage=generation.include_usage, continuous_usage=generation.continuous_usage
         )

@@ -178,12 +178,12 @@ def test_errors_before_the_stream(client, said, error, code, stream):
 
 def test_key_is_asked_for_where_one_is_set(start_server):
     server = start_server(api_key="sk-right", slots=16, max_batch=4, input_arena_tokens=65536, token_arena_tokens=65536)
-    for key in ("sk-wrong", "sk-right "):
+    for key in ("sk-wrong", "sk-right-and-more"):
         with openai.OpenAI(base_url=f"{server.url}/v1", api_key=key, max_retries=0) as client, pytest.raises(
             openai.AuthenticationError
         ) as caught:
             client.models.list()
-        assert key.strip() not in str(caught.value) or key != key.strip()
+        assert key not in str(caught.value)
     with openai.OpenAI(base_url=f"{server.url}/v1", api_key="sk-right", max_retries=0) as client:
         assert client.models.list().data
 
