@@ -71,10 +71,11 @@ class BlinkParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     divided by the summary's 8 to 19.7 times."""
     tracker_refresh_interval: Nanoseconds = 1 * MILLISECOND
     """Age at which the slot tracker's cache is read again before a slot is sought. Not stated; our choice."""
-    poll_interval_min: Nanoseconds = 50 * MICROSECOND
-    """Shortest time between two metadata reads. Not stated; our choice: 64 KiB every 50 us are 10 Gbit/s of 200."""
-    poll_interval_max: Nanoseconds = 250 * MICROSECOND
-    """Longest time between two metadata reads while requests are served. Not stated; our choice: 3 % of a decode
+    poll_interval_min: Nanoseconds = 200 * MICROSECOND
+    """Shortest time between two metadata reads. Not stated; our choice: 3 % of the shortest step of Llama-3 8B, and
+    64 KiB every 200 us are 2.6 Gbit/s of 200."""
+    poll_interval_max: Nanoseconds = 800 * MICROSECOND
+    """Longest time between two metadata reads while requests are served. Not stated; our choice: a tenth of a decode
     step of Llama-3 8B."""
     poll_outage_interval: Nanoseconds = 100 * MILLISECOND
     """Longest time between two metadata reads while the GPU does not answer. Our choice."""

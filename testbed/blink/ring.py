@@ -49,7 +49,7 @@ class FinishReason(IntEnum):
     DAMAGED = 4
     """Descriptor or prompt did not match its checksum."""
     KV_TOO_SMALL = 5
-    """The request needs more KV blocks than the device has."""
+    """The request needs more KV blocks, or a longer context, than the device has."""
     FAULT = 6
     """The device refused a launch or never answered."""
 

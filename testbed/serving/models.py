@@ -64,7 +64,5 @@ _QWEN_3_30B_A3B = Model(
     profile="qwen-3-30b-a3b.toml",
 )
 
-MODELS: dict[str, Model] = {
-    model.name: model for model in (_LLAMA_3_8B, _PHI_4_15B, _QWEN_3_32B, _QWEN_3_30B_A3B)
-}
+MODELS: dict[str, Model] = {model.name: model for model in (_LLAMA_3_8B, _PHI_4_15B, _QWEN_3_32B, _QWEN_3_30B_A3B)}
 """All models, by the name that specs and the API use: the four of Blink's evaluation."""

