@@ -14,7 +14,7 @@ import jinja2
 from testbed.experiment import report
 from testbed.experiment.drawing import Histogram, Picture, close_up, histogram, whole_run
 from testbed.experiment.report import LATENCIES, ReportFacts
-from testbed.experiment.summary import RunSummary, SystemSummary, TrialResults
+from testbed.experiment.summary import RunSummary, SystemSummary
 from testbed.metrics.latency import DEFINITIONS, PERCENTILES, Distribution, measured, second_chunk
 from testbed.metrics.requests import Exchange
 from testbed.metrics.spans import RequestSpans, StepRow, request_spans, step_table
@@ -59,21 +59,17 @@ class TrialSection(NamedTuple):
     """Why a request is shown, and its steps."""
 
 
-def report_page(
-    summary: RunSummary,
-    facts: ReportFacts,
-    trials: Sequence[TrialResults] = (),
-    timelines: Mapping[str, TimelineState] | None = None,
-) -> str:
+def report_page(summary: RunSummary, facts: ReportFacts, timelines: Mapping[str, TimelineState] | None = None) -> str:
     """The HTML file. `timelines` are by label of the trial; the same arguments give the same text."""
-    drawn = dict(list((timelines or {}).items())[:DRAWN_TRIALS])
+    timelines = timelines or {}
+    drawn = dict(list(timelines.items())[:DRAWN_TRIALS])
     template = _environment().get_template("report.html.j2")
     return template.render(
         summary=summary,
         facts=facts,
-        systems=[_system(name, system, trials) for name, system in summary.systems.items()],
+        systems=[_system(name, system, summary, timelines) for name, system in summary.systems.items()],
         trials=[_trial(label, timeline) for label, timeline in drawn.items()],
-        undrawn=max(0, len(timelines or {}) - len(drawn)),
+        undrawn=len(timelines) - len(drawn),
         definitions=DEFINITIONS,
         percentiles=PERCENTILES,
         latencies=LATENCIES,
@@ -102,12 +98,14 @@ def _environment() -> jinja2.Environment:
     return environment
 
 
-def _system(name: str, system: SystemSummary, trials: Sequence[TrialResults]) -> SystemSection:
+def _system(
+    name: str, system: SystemSummary, summary: RunSummary, timelines: Mapping[str, TimelineState]
+) -> SystemSection:
     chosen = [
         exchange
-        for trial in trials
-        if f"{trial.system} {trial.point}".strip() == name
-        for exchange in measured(trial.exchanges or trial.served)
+        for trial in summary.trials
+        if f"{trial.system} {trial.point}".strip() == name and trial.label in timelines
+        for exchange in measured(timelines[trial.label].exchanges.exchanges, summary.selection)
         if exchange.completed
     ]
     row = DEFINITIONS["vllm"]

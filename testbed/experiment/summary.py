@@ -148,6 +148,8 @@ class RunSummary(msgspec.Struct, frozen=True):
     trials: tuple[TrialSummary, ...]
     shares: dict[str, tuple[LaneShare, ...]]
     """What ports and lanes carried, by trial, where it was measured."""
+    selection: Selection
+    """The warm-up rule by which requests were left out of the latencies."""
     format: int = 1
     """Raised when a reader of an older summary would be misled."""
 
@@ -187,6 +189,7 @@ def summarise(
         expectations=tuple(expectations),
         trials=tuple(_trial_row(trial) for trial in trials),
         shares={trial.label: trial.shares for trial in trials if trial.shares},
+        selection=selection,
     )
 
 

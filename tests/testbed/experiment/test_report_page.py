@@ -63,7 +63,7 @@ def page_of(story: Story, facts: ReportFacts, expect: dict[str, Bound] | None = 
     summary = summarise("run-1", "/runs/run-1", [trial], expect or {})
     (paper,) = bundled_papers()
     rows = beside(paper, "blink", "llama-3-8b", summary.systems["blink"])
-    return report_page(summary, facts._replace(beside={"blink": rows}), [trial], {"blink": timeline})
+    return report_page(summary, facts._replace(beside={"blink": rows}), {"blink": timeline})
 
 
 def plain_story() -> Story:
@@ -126,7 +126,7 @@ def test_trials_past_the_limit_are_counted_and_systems_are_told_apart() -> None:
     records = small_run()
     timeline = Folding({"t": TimelineFold()}).take_all(records).result("t")
     trials = [fold_trial(f"t{k}", "blink", f"rate={k}", records) for k in range(10)]
-    page = report_page(summarise("r", "/r", trials), ReportFacts("t"), trials, {one.label: timeline for one in trials})
+    page = report_page(summarise("r", "/r", trials), ReportFacts("t"), {one.label: timeline for one in trials})
     text = "".join(read(page).text)
     assert "2 more trials are not drawn" in text
     assert "blink rate=9" in text
