@@ -17,9 +17,12 @@ from typing import NamedTuple
 Encode = Callable[[str], Sequence[int]]
 """A tokeniser: text to token ids."""
 
-_WORD = re.compile(r"\S+\s*")
+_WORD = re.compile(r"\s*\S+")
+"""A word and the space before it, as tokenisers of the GPT-2 kind join them: counted so, words add up to a text."""
 _CORRECTIONS = 4
 """How often a prompt's cut is moved towards the wanted count; more gains less than a token."""
+_NEAR = 200
+"""One token in so many is near enough: encoding a text once more takes longer than it is worth."""
 
 
 class Prompt(NamedTuple):
@@ -33,7 +36,8 @@ class PromptSource:
     """Cuts prompts from `text`. Raises ValueError if the text has no word or the tokeniser no token for it."""
 
     def __init__(self, text: str, encode: Encode) -> None:
-        self._words: list[str] = _WORD.findall(text)
+        # The text is a ring, so its first word has a space before it too.
+        self._words: list[str] = _WORD.findall(f" {text.strip()}") if text.strip() else []
         if not self._words:
             raise ValueError("the text that prompts are cut from has no words")
         self._encode = encode
@@ -52,7 +56,7 @@ class PromptSource:
             found = Prompt(text, len(self._encode(text)))
             if best is None or abs(found.tokens - tokens) < abs(best.tokens - tokens):
                 best = found
-            if found.tokens == tokens:
+            if abs(found.tokens - tokens) <= tokens // _NEAR:
                 break
             wanted = max(1, wanted + tokens - found.tokens)
         assert best is not None
@@ -63,4 +67,4 @@ class PromptSource:
         count = len(self._words)
         rounds, rest = divmod(self._reach[start] + tokens, self._reach[-1])
         end = rounds * count + bisect_left(self._reach, rest)
-        return "".join(self._words[index % count] for index in range(start, max(end, start + 1))).rstrip()
+        return "".join(self._words[index % count] for index in range(start, max(end, start + 1))).strip()

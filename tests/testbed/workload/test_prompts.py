@@ -21,9 +21,9 @@ def pieces(text: str) -> list[int]:
 def test_a_prompt_has_about_the_wanted_tokens_and_tells_its_real_count(tokens: int, seed: int) -> None:
     prompt = PromptSource(TEXT, pieces).prompt(tokens, stream(seed, "p"))
     assert prompt.tokens == len(pieces(prompt.text))
-    assert abs(prompt.tokens - tokens) <= 5, prompt
+    assert abs(prompt.tokens - tokens) <= 5 + tokens // 200, prompt
     assert prompt.text
-    assert prompt.text == prompt.text.rstrip()
+    assert prompt.text == prompt.text.strip()
 
 
 def test_a_prompt_is_an_excerpt_of_whole_words() -> None:
