@@ -56,7 +56,7 @@ EXIT_BAD_INPUT, EXIT_ERRORED = 2, 4
 HEARTBEAT = 100 * MILLISECOND
 FLUSH = 20 * MILLISECOND
 MEASURE = SECOND
-SPIN = 100 * MICROSECOND
+SPIN = 50 * MICROSECOND
 """Wall time before a machine's deadline from which the loop spins: a sleep wakes 30 to 100 µs late (platform.md §5)."""
 _BARRIER_POLL_S = 0.002
 

@@ -1,13 +1,13 @@
 """The soft RNIC: one process a node that speaks RoCEv2 for the node's software, as hardware of its own.
 
-    python -m emulators.rnic --run RUNFOLDER --node NAME --socket PATH [--fifo 10] [--cores 1] [--spin-us 50]
+    python -m emulators.rnic --run RUNFOLDER --node NAME --socket PATH [--fifo 10] [--cores 1] [--spin-us 0]
 
 It runs outside the node's container, in its network namespace, so what grinds the container's CPUs does not slow it.
 It opens the queue pairs of plan.json by itself. Software connects to the unix socket, lends memory and posts verbs
 (`emulators.verbs`); peers' one-sided operations touch that memory without waking the software. A region outlives the
 software that lent it, until another registers it anew: a dead engine shows as silence, not as an access error.
 
-The loop does what there is, looks again for at most `--spin-us`, then blocks on sockets, doorbell and timers. A
+The loop does what there is, looks for more for at most `--spin-us`, then blocks on sockets, doorbell and timers. A
 queue pair's timers run in wall time: they watch the emulation's own links. Counters go to events/<node>-nic.jsonl.
 All protocol is in testbed.network; no decisions are taken here.
 """
@@ -56,7 +56,7 @@ class Rnic:
         path: Path,
         journal: Journal,
         *,
-        spin_ns: int = 50 * MICROSECOND,
+        spin_ns: int = 0,
         faults: Faults | None = None,
         settings: ConnectionSettings | None = None,
     ) -> None:
@@ -65,21 +65,27 @@ class Rnic:
         self.journal = journal
         self.stopping = False
         self._spin_ns = spin_ns
-        self._ports: dict[str, Port] = {}
+        self.ports: Sequence[Port] = ()
+        """The node's RoCE ports."""
+        self._readable: Sequence[Port] = ()
+        """Ports that may have a packet: after a sleep those that `select` named, else all."""
         self._endpoints: dict[int, Endpoint] = {}
         self._touched: list[Endpoint] = []
         self._timers_looked_at = 0
         self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         fabrics = {fabric.name: fabric for fabric in plan.fabrics}
-        for port in node.ports:
-            if fabrics[port.fabric].roce:
-                self._ports[port.interface] = Port(port, fabrics[port.fabric], faults)
+        self.ports = [
+            Port(port, fabrics[port.fabric], faults) for port in node.ports if fabrics[port.fabric].roce
+        ]
+        self._readable = self.ports
+        self._port_of = {port.socket.fileno(): port for port in self.ports}
         self._add_queue_pairs(node, settings or ConnectionSettings(path_mtu=plan.path_mtu))
         self.desk = Desk(path, node, self.regions, journal)
 
     def _add_queue_pairs(self, node: NodePlan, settings: ConnectionSettings) -> None:
+        ports = {port.plan.interface: port for port in self.ports}
         for pair in node.queue_pairs:
-            port = self._ports[pair.interface]
+            port = ports[pair.interface]
             connection = Connection(
                 peer=pair.peer,
                 number=pair.number,
@@ -98,11 +104,6 @@ class Rnic:
     def endpoints(self) -> Sequence[Endpoint]:
         """The node's queue pairs, in order of the plan."""
         return tuple(self._endpoints.values())
-
-    @property
-    def ports(self) -> Sequence[Port]:
-        """The node's RoCE ports."""
-        return tuple(self._ports.values())
 
     # --- what software posts (rnic_software.QueuePairs) ---
 
@@ -130,21 +131,21 @@ class Rnic:
     def run(self) -> None:
         """Works until `stop`."""
         clock = time.monotonic_ns
-        busy_until = clock() + self._spin_ns
+        busy_until = 0
         while not self.stopping:
             now = clock()
             if self.turn(now):
                 busy_until = now + self._spin_ns
-            elif now >= busy_until:
+            if now >= busy_until:
                 self._block(now)
-                busy_until = clock() + self._spin_ns
         self.journal.measure(self)
 
     def turn(self, now: int) -> bool:
         """Does what there is to do; True if there was anything."""
         work = 0
-        for port in self._ports.values():
+        for port in self._readable:
             work += port.receive(now, self._touch)
+        self._readable = self.ports
         software = self.desk.software
         if software is not None and software.has_posted():
             try:
@@ -156,7 +157,7 @@ class Rnic:
             self._look_at_timers(now)
         if self._touched:
             self._settle()
-        for port in self._ports.values():
+        for port in self.ports:
             work += port.transmit(time.monotonic_ns)
         if software is not None:
             software.publish()
@@ -172,7 +173,7 @@ class Rnic:
     def close(self) -> None:
         """Closes sockets and queues and removes the unix socket."""
         self.desk.close()
-        for port in self._ports.values():
+        for port in self.ports:
             port.close()
         os.close(self._wake_fd)
 
@@ -223,14 +224,15 @@ class Rnic:
             return
         if timer is not None and timer < until:
             until = timer
-        for port in self._ports.values():
+        for port in self.ports:
             if port.backlogged() and port.may_send_at() < until:
                 until = port.may_send_at()
         rest = until - time.monotonic_ns()
         if rest < SHORTEST_SLEEP or not self.desk.prepare_sleep():
             return
-        descriptors = [port.socket.fileno() for port in self._ports.values()]
-        readable = select.select([*descriptors, self._wake_fd, *self.desk.descriptors], (), (), rest / SECOND)[0]
+        descriptors = [*self._port_of, self._wake_fd, *self.desk.descriptors]
+        readable = select.select(descriptors, (), (), rest / SECOND)[0]
+        self._readable = [port for descriptor, port in self._port_of.items() if descriptor in readable]
         self.desk.awake(readable)
 
 
@@ -246,8 +248,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     journal = Journal(options.run, node.name)
     try:
         remarks = _become_hardware(options.fifo, options.cores)
-        spin_ns = options.spin_us * MICROSECOND
-        rnic = Rnic(plan, node, options.socket, journal, spin_ns=spin_ns, faults=faults)
+        spin_us = options.spin_us if options.spin_us >= 0 else _spin_us()
+        rnic = Rnic(plan, node, options.socket, journal, spin_ns=spin_us * MICROSECOND, faults=faults)
     except (OSError, PathTaken) as error:
         print(f"{node.name}: the soft RNIC cannot start: {error}", file=sys.stderr)
         journal.close(EXIT_HOST_CANNOT, str(error))
@@ -289,6 +291,11 @@ def _become_hardware(priority: int, cores: Sequence[int]) -> list[str]:
     return remarks
 
 
+def _spin_us() -> int:
+    """50 µs, where peers and software can run meanwhile; on few cores a spinning NIC only keeps them waiting."""
+    return 50 if len(os.sched_getaffinity(0)) > 1 and (os.cpu_count() or 1) >= 4 else 0
+
+
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="emulators.rnic", description="The soft RNIC of one emulated node.")
     parser.add_argument("--run", type=Path, required=True, metavar="RUNFOLDER", help="folder of the run")
@@ -296,7 +303,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--socket", type=Path, required=True, metavar="PATH", help="unix socket for the software")
     parser.add_argument("--fifo", type=int, default=0, metavar="PRIORITY", help="SCHED_FIFO priority, 0: ordinary")
     parser.add_argument("--cores", type=_cores, default=(), metavar="LIST", help="cores to run on, as 1 or 2,3")
-    parser.add_argument("--spin-us", type=int, default=50, help="how long to look for more before blocking")
+    parser.add_argument("--spin-us", type=int, default=-1, metavar="N", help="look for more so long before blocking")
     for fault in ("drop", "duplicate", "corrupt"):
         parser.add_argument(f"--{fault}", type=float, default=0.0, metavar="P", help=f"probability to {fault} a packet")
     parser.add_argument("--fault-seed", type=int, default=1, metavar="N", help="seed of the faults")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from emulators.barrier import Barrier
-from emulators.rnic_ports import Endpoint, Port
+from emulators.rnic_ports import Endpoint
 from testbed.clocks.wall import Beat, WallTime
 from testbed.events.log import EventWriter
 from testbed.events.schema import LineLogged, NodeHeartbeat, NodeStopped, RnicMeasured
@@ -26,11 +26,6 @@ class Measured(Protocol):
     @property
     def endpoints(self) -> Sequence[Endpoint]:
         """All queue pairs."""
-        ...
-
-    @property
-    def ports(self) -> Sequence[Port]:
-        """All ports."""
         ...
 
 
