@@ -15,12 +15,13 @@ from emulators.node import NodeRun
 from emulators.node_asyncio import AsyncNode
 from emulators.openai_api import API_PORT, listen, make_application
 from emulators.provisioning import read_provisions
+from emulators.quick_vocabulary import quick_vocabulary
 from emulators.server_port import FrontEndPort, ModelCard
 from testbed.experiment.assembly import SYSTEMS, assemble_node, parameters_of
 from testbed.experiment.plan import NodePlan, Plan
 from testbed.machine import Deliver, MachineError
 from testbed.serving.requests import Refused, Tokens
-from testbed.serving.tokens import Vocabulary, deepseek_vocabulary
+from testbed.serving.tokens import Vocabulary
 from testbed.units import Nanoseconds
 
 _LOOK_S = 0.002
@@ -37,7 +38,7 @@ def front_address(node: NodePlan) -> str:
 async def live(node: AsyncNode) -> None:
     """The DPU's life."""
     run = node.run
-    vocabulary = deepseek_vocabulary()
+    vocabulary = quick_vocabulary()
     port = attach_front_end(node, vocabulary)
     application = make_application(port, dilation=run.plan.dilation)
     runner, _ = await listen(application, front_address(run.node), API_PORT)
