@@ -97,7 +97,7 @@ def _slots(timeline: TimelineState, pid: int) -> Iterator[TraceEvent]:
             named.add(tid)
             yield from _thread(pid, tid, f"slot {span.slot}", tid)
         args = {"request": span.request, "incarnation": span.incarnation}
-        yield _slice(pid, tid, span.state, span.start, span.end, args)
+        yield _slice(pid, tid, span.state, span.start, span.end or span.start, args)
 
 
 def _launches(timeline: TimelineState, pid: int) -> Iterator[TraceEvent]:

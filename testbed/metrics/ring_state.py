@@ -1,11 +1,12 @@
 """Every slot's state as the log tells it: for the live map of the ring, and a check that the moves join up.
 
-Two nodes write a slot's moves (the DPU fills and frees, the GPU does the rest), and the DPU logs its move when the
-completion arrives: the GPU may have taken the slot on by then. So a move can stand in the log after the one that
-followed it. A slot whose moves do not join has a gap, from the state it was in (`left`) to the state in which the
-next known move found it (`found`); late moves that begin at `left` walk through the gap until it is closed.
+Two nodes move a slot: the DPU fills it (prompt.written) and frees it (request.served, request.abandoned), the GPU
+does the rest (slot.moved). A DPU may log its own moves as slot.moved too; each is then taken once.
 
-State names are the log's; this file knows no table of moves.
+The DPU logs when its completion arrives, and the GPU may have taken the slot on by then. So a move can stand in the
+log after the one that followed it. A slot whose moves do not join has a gap, from the state it was in (`left`) to
+the state in which the next known move found it (`found`); late moves that begin at `left` walk through the gap until
+it is closed.
 """
 
 from __future__ import annotations
@@ -13,9 +14,13 @@ from __future__ import annotations
 import msgspec
 
 from testbed.events.log import Record
-from testbed.events.schema import SlotMoved
+from testbed.events.schema import PromptWritten, RequestAbandoned, RequestServed, SlotMoved
 from testbed.machine import Event
 from testbed.units import Nanoseconds
+
+EMPTY = "empty"
+FILLED = "prefill_pending"
+"""The states that the front end's events mean; all others are the log's own words."""
 
 
 class Slot(msgspec.Struct):
@@ -37,6 +42,8 @@ class RingState(msgspec.Struct):
     """All slots that have moved."""
 
     slots: dict[int, Slot] = {}
+    places: dict[int, int] = {}
+    """Slot by request, of those that hold one."""
     moves: int = 0
 
 
@@ -63,21 +70,18 @@ class RingView(msgspec.Struct, frozen=True):
 
 
 class RingFold:
-    """Follows slot.moved."""
+    """Follows the slots."""
 
     state = RingState
-    takes: frozenset[type[Event]] = frozenset({SlotMoved})
+    takes: frozenset[type[Event]] = frozenset({SlotMoved, PromptWritten, RequestServed, RequestAbandoned})
 
     def start(self) -> RingState:
         """Nothing has moved."""
         return RingState()
 
     def step(self, state: RingState, record: Record) -> RingState:
-        """Takes one move."""
-        event = record.event
-        if isinstance(event, SlotMoved):
-            state.moves += 1
-            state.slots[event.slot] = follow(state.slots.get(event.slot), event, record.t)[0]
+        """Takes one event."""
+        advance(state, record)
         return state
 
     def result(self, state: RingState) -> RingView:
@@ -93,14 +97,64 @@ class RingFold:
         return RingView(slots, dict(sorted(counts.items())), state.moves, gaps)
 
 
-def follow(slot: Slot | None, move: SlotMoved, t: Nanoseconds) -> tuple[Slot, bool]:
-    """The slot after `move`, and whether the move changed its state: a late one that fills a gap does not."""
+def advance(state: RingState, record: Record) -> int | None:
+    """Takes one event; the slot whose state it changed, or None: a late move that fills a gap changes none."""
+    match record.event:
+        case SlotMoved() as move:
+            return _take_move(state, move, record.t)
+        case PromptWritten(request=request, slot=number, incarnation=incarnation):
+            return _fill(state, number, incarnation, request, record.t)
+        case RequestServed(request=request) | RequestAbandoned(request=request):
+            return _free(state, request, record.t)
+    return None
+
+
+def _take_move(state: RingState, move: SlotMoved, t: Nanoseconds) -> int | None:
+    state.moves += 1
+    slot = state.slots.get(move.slot)
+    if move.after == EMPTY:
+        state.places.pop(move.request, None)
+    else:
+        state.places[move.request] = move.slot
     if slot is None:
-        return Slot(move.after, move.incarnation, move.request, t, found=move.before), True
-    if _closes(slot, move):
-        return slot, False
-    _move_on(slot, move, t)
-    return slot, True
+        state.slots[move.slot] = Slot(move.after, move.incarnation, move.request, t, found=move.before)
+        return move.slot
+    if _closes(slot, move) or _is_known(slot, move):
+        return None
+    if move.before != slot.state:
+        slot.lost += slot.left is not None
+        slot.left, slot.found = slot.state, move.before
+    slot.state, slot.incarnation, slot.request, slot.moved = move.after, move.incarnation, move.request, t
+    return move.slot
+
+
+def _fill(state: RingState, number: int, incarnation: int, request: int, t: Nanoseconds) -> int | None:
+    state.places[request] = number
+    slot = state.slots.get(number)
+    if slot is not None and slot.request == request:
+        if slot.found == FILLED:
+            slot.left = slot.found = None
+        return None
+    # Whatever was known of the slot before: it can only have been written to while it was empty.
+    lost = 0 if slot is None else slot.lost + (slot.left is not None)
+    state.slots[number] = Slot(FILLED, incarnation, request, t, lost=lost)
+    return number
+
+
+def _free(state: RingState, request: int, t: Nanoseconds) -> int | None:
+    number = state.places.pop(request, None)
+    slot = None if number is None else state.slots.get(number)
+    if slot is None or slot.request != request or slot.state == EMPTY:
+        return None
+    slot.state, slot.moved = EMPTY, t
+    return number
+
+
+def _is_known(slot: Slot, move: SlotMoved) -> bool:
+    """True if the front end has already said so: a request fills its slot once, and leaves it once."""
+    if slot.request != move.request:
+        return False
+    return slot.state == move.after or (move.after == FILLED and slot.state != EMPTY)
 
 
 def _closes(slot: Slot, move: SlotMoved) -> bool:
@@ -119,10 +173,3 @@ def _closes(slot: Slot, move: SlotMoved) -> bool:
     if slot.left == slot.found:
         slot.left = slot.found = None
     return True
-
-
-def _move_on(slot: Slot, move: SlotMoved, t: Nanoseconds) -> None:
-    if move.before != slot.state:
-        slot.lost += slot.left is not None
-        slot.left, slot.found = slot.state, move.before
-    slot.state, slot.incarnation, slot.request, slot.moved = move.after, move.incarnation, move.request, t

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import msgspec
+from msgspec.structs import replace
 
 from testbed.metrics.requests import Exchange
-from testbed.metrics.ring_state import Slot, follow
-from testbed.metrics.timeline import STEP_WORDS, Launch, Move, StepTimes, TimelineState, Track
+from testbed.metrics.timeline import STEP_WORDS, Launch, SlotSpan, StepTimes, TimelineState, Track
 from testbed.units import Nanoseconds
 
 PHASES = ("sending", "queued", "prefill", "decode", "delivery")
@@ -50,17 +50,6 @@ class RequestSpans(msgspec.Struct, frozen=True):
     state: str
     """done, failed or running."""
     reason: str
-
-
-class SlotSpan(msgspec.Struct, frozen=True):
-    """A slot's time in one state; states of an empty slot are left out."""
-
-    slot: int
-    state: str
-    start: Nanoseconds
-    end: Nanoseconds
-    request: int
-    incarnation: int
 
 
 class StepRow(msgspec.Struct, frozen=True):
@@ -152,29 +141,9 @@ def _pauses(track: Track | None, decode: Span | None) -> tuple[Span, ...]:
 
 
 def slot_spans(timeline: TimelineState) -> tuple[SlotSpan, ...]:
-    """What each slot held and when, by slot and time. A late move (see `ring_state`) changes no state: no span."""
-    by_slot: dict[int, list[Move]] = {}
-    for move in timeline.moves:
-        by_slot.setdefault(move.move.slot, []).append(move)
-    spans: list[SlotSpan] = []
-    for number in sorted(by_slot):
-        spans.extend(_spans_of_slot(number, by_slot[number], timeline.end))
-    return tuple(spans)
-
-
-def _spans_of_slot(number: int, moves: Sequence[Move], now: Nanoseconds) -> list[SlotSpan]:
-    slot: Slot | None = None
-    taken: list[Move] = []
-    for move in moves:
-        slot, moved_on = follow(slot, move.move, move.t)
-        if moved_on:
-            taken.append(move)
-    ends = [move.t for move in taken[1:]] + [now]
-    return [
-        SlotSpan(number, move.move.after, move.t, end, move.move.request, move.move.incarnation)
-        for move, end in zip(taken, ends, strict=True)
-        if move.move.after != "empty"
-    ]
+    """What each slot held and when, by slot and time; what lasts still ends with the log."""
+    ended = [span if span.end is not None else replace(span, end=timeline.end) for span in timeline.slot_spans]
+    return tuple(sorted(ended, key=lambda span: (span.slot, span.start)))
 
 
 def launch_lanes(launches: Sequence[Launch]) -> tuple[tuple[Launch, ...], ...]:

@@ -31,6 +31,7 @@ from testbed.events.schema import (
 )
 from testbed.machine import Event
 from testbed.metrics.requests import ExchangeFold, ExchangeState
+from testbed.metrics.ring_state import EMPTY, RingFold, RingState, advance
 from testbed.units import Nanoseconds
 
 PAUSED = "decode_paused"
@@ -95,11 +96,15 @@ class Launch(msgspec.Struct):
     cost: Nanoseconds = 0
 
 
-class Move(msgspec.Struct, frozen=True):
-    """A slot.moved with its time."""
+class SlotSpan(msgspec.Struct):
+    """A slot's time in one state. `end` is None while it lasts."""
 
-    t: Nanoseconds
-    move: SlotMoved
+    slot: int
+    state: str
+    start: Nanoseconds
+    end: Nanoseconds | None
+    request: int
+    incarnation: int
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -143,7 +148,11 @@ class TimelineState(msgspec.Struct):
     launches: list[Launch] = []
     open_launches: dict[str, int] = {}
     """Place in `launches` of each launch that is not done, by "node number"."""
-    moves: list[Move] = []
+    ring: RingState = msgspec.field(default_factory=RingState)
+    slot_spans: list[SlotSpan] = []
+    """In the order in which they began; a slot's time as empty is left out."""
+    open_slots: dict[int, int] = {}
+    """Place in `slot_spans` of what each slot holds now."""
     batches: list[Batch] = []
     links: list[LinkReading] = []
     relaunches: list[Relaunch] = []
@@ -172,6 +181,8 @@ class TimelineFold:
         if type(event) not in self.takes:
             return state
         state.end = max(state.end, record.t)
+        if type(event) in RingFold.takes:
+            _take_slot(state, record)
         if type(event) in ExchangeFold.takes:
             ExchangeFold().step(state.exchanges, record)
         elif type(event) in _STEP_OF:
@@ -246,7 +257,6 @@ def _take_reading(state: TimelineState, record: Record) -> None:
     t, event = record.t, record.event
     match event:
         case SlotMoved():
-            state.moves.append(Move(t, event))
             _take_pause(_track(state, event.request), t, event)
         case BatchChanged():
             state.batches.append(
@@ -267,6 +277,19 @@ def _take_reading(state: TimelineState, record: Record) -> None:
             track = _track(state, request)
             track.name = track.name or name
             _close(track, t, reason)
+
+
+def _take_slot(state: TimelineState, record: Record) -> None:
+    number = advance(state.ring, record)
+    if number is None:
+        return
+    place = state.open_slots.pop(number, None)
+    if place is not None:
+        state.slot_spans[place].end = record.t
+    slot = state.ring.slots[number]
+    if slot.state != EMPTY:
+        state.open_slots[number] = len(state.slot_spans)
+        state.slot_spans.append(SlotSpan(number, slot.state, record.t, None, slot.request, slot.incarnation))
 
 
 def _take_pause(track: Track, t: Nanoseconds, move: SlotMoved) -> None:

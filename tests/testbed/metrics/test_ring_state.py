@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from testbed.events.schema import SlotMoved
+from testbed.events.schema import PromptWritten, RequestAbandoned, RequestServed, SlotMoved
 from testbed.metrics.fold import Folding
 from testbed.metrics.ring_state import RingFold, RingView
 from tests.testbed.metrics.stories import Story, small_run
@@ -56,3 +56,39 @@ def test_a_run_leaves_every_slot_empty_and_without_a_gap() -> None:
     found = Folding({"r": RingFold()}).take_all(small_run(requests=5)).result("r")
     assert found.counts == {E: 5}
     assert found.gaps == ()
+
+
+def moved(before: str, after: str, request: int, slot: int = 5) -> SlotMoved:
+    return SlotMoved(slot, 1, before, after, request)
+
+
+def of_front_end(story: Story, *, explicit: bool) -> RingView:
+    """Two requests one after the other in a slot; the second's claim is logged before its filling."""
+    filled = [PromptWritten(1, 5, 1, 40, 2, 1)]
+    story.at(1, "dpu0", *([moved(E, PP, 1)] if explicit else []), *filled)
+    story.at(2, "gpu0", moved(PP, PR, 1)).at(3, "gpu0", moved(PR, DP, 1)).at(4, "gpu0", moved(DP, DC, 1))
+    story.at(5, "dpu0", *([moved(DC, E, 1)] if explicit else []), RequestServed(1, 3, "length"))
+    story.at(6, "gpu0", moved(PP, PR, 2))
+    story.at(7, "dpu0", PromptWritten(2, 5, 2, 40, 2, 1), *([moved(E, PP, 2)] if explicit else []))
+    found: RingView = Folding({"r": RingFold()}).take_all(story.records()).result("r")
+    return found
+
+
+@pytest.mark.parametrize("explicit", [True, False])
+def test_the_front_ends_events_fill_and_free_whether_or_not_it_logs_its_moves(explicit: bool) -> None:
+    found = of_front_end(Story(), explicit=explicit)
+    assert (found.slots[0].state, found.slots[0].request, found.slots[0].moved) == (PR, 2, 6_000_000)
+    assert found.gaps == ()
+
+
+def test_a_slot_is_empty_once_its_request_is_served_or_abandoned() -> None:
+    story = Story().at(1, "dpu0", PromptWritten(1, 5, 1, 9, 1, 1), PromptWritten(2, 6, 1, 9, 1, 1))
+    story.at(2, "dpu0", RequestServed(1, 3, "stop")).at(3, "dpu0", RequestAbandoned(2), RequestAbandoned(7))
+    found = Folding({"r": RingFold()}).take_all(story.records()).result("r")
+    assert found.counts == {E: 2}
+
+
+def test_an_end_that_is_logged_late_does_not_empty_the_next_requests_slot() -> None:
+    story = Story().at(1, "dpu0", PromptWritten(1, 5, 1, 9, 1, 1)).at(2, "dpu0", PromptWritten(2, 5, 2, 9, 1, 1))
+    found = Folding({"r": RingFold()}).take_all(story.at(3, "dpu0", RequestServed(1, 3, "stop")).records()).result("r")
+    assert (found.slots[0].state, found.slots[0].request) == (PP, 2)
