@@ -34,17 +34,18 @@ def view(*moves: tuple[str, str], slot: int = 5) -> RingView:
         ([(E, PP), (PP, PR), (DP, DC), (DC, E)], E, True),
         # What was before the first known move is unknown, which is no gap.
         ([(PR, DP)], DP, False),
-        # Two gaps, only one of them filled.
-        ([(E, PP), (PR, DP), (E, PP), (PP, PR)], None, True),
+        # A request fills its slot once: the second word of it changes nothing.
+        ([(E, PP), (PR, DP), (E, PP), (PP, PR)], DP, False),
+        # Two gaps, only the later one of them filled.
+        ([(E, PP), (PR, DP), (DC, E), (DP, DC)], E, True),
     ],
 )
-def test_late_moves_fill_gaps_and_missing_ones_stay(moves: list[tuple[str, str]], state: str | None, gap: bool) -> None:
+def test_late_moves_fill_gaps_and_missing_ones_stay(moves: list[tuple[str, str]], state: str, gap: bool) -> None:
     found = view(*moves)
     assert found.moves == len(moves)
     assert found.gaps == ((5,) if gap else ())
-    if state is not None:
-        assert found.slots[0].state == state
-        assert found.counts == {state: 1}
+    assert found.slots[0].state == state
+    assert found.counts == {state: 1}
 
 
 def test_a_late_move_changes_neither_state_nor_time() -> None:
