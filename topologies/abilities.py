@@ -139,7 +139,7 @@ def _mininet() -> Finding:
 
 def _network() -> list[Finding]:
     script = [
-        "try() { name=$1; shift; if out=$(\"$@\" 2>&1); then echo \"$name|ok|\"; else echo \"$name|no|$(echo $out)\"; fi; }",
+        'try() { name=$1; shift; if out=$("$@" 2>&1); then echo "$name|ok|"; else echo "$name|no|$(echo $out)"; fi; }',
         "try veth ip link add try0 type veth peer name try1",
         "try bridge ip link add try2 type bridge",
     ]

@@ -91,7 +91,7 @@ class Docker:
             "run", "--detach", "--name", spec.name, "--label", f"{CONTAINER_LABEL}={spec.label}",
             "--hostname", spec.hostname[:63], "--network", "none", "--cap-drop", "ALL",
             "--security-opt", "no-new-privileges", "--read-only", "--tmpfs", "/tmp", "--workdir", "/",
-            "--memory", f"{spec.memory_mib}m", "--pids-limit", "512", "--ulimit", "memlock=-1:-1",
+            "--memory", f"{spec.memory_mib}m", "--pids-limit", "512",
             "--stop-timeout", "1", "--restart", "no",
         ]  # fmt: skip
         if spec.cpus:

@@ -17,7 +17,7 @@ class ProgramFailed(Exception):
         self.status = status
         self.output = output.strip()
         said = f": {self.output[-2000:]}" if self.output else ""
-        super().__init__(f"{shlex.join(self.argv)[:400]} {status}{said}")
+        super().__init__(f"{_short(shlex.join(self.argv))} {status}{said}")
 
 
 def run(
@@ -52,3 +52,7 @@ def run(
         how = f"ended with {done.returncode}" if done.returncode > 0 else f"was killed by signal {-done.returncode}"
         raise ProgramFailed(argv, how, done.stderr or done.stdout)
     return done.stdout
+
+
+def _short(command: str, limit: int = 120) -> str:
+    return command if len(command) <= limit else command[:limit] + " …"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from testbed.experiment.plan import CapturePlan, FabricPlan, NodePlan, Plan, PortPlan
+from testbed.experiment.plan import CapturePlan, FabricPlan, NodePlan, Plan, PortPlan, write_plan
 from testbed.network.lanes import LaneTable
 
 TRUE_RATE = 400_000_000_000
@@ -53,3 +53,7 @@ def demo_plan(label: str, **changes: object) -> Plan:
 
 def capture(node: str, interface: str) -> CapturePlan:
     return CapturePlan(node=node, interface=interface)
+
+
+def written(made: Plan) -> bytes:
+    return write_plan(made)

@@ -1,0 +1,256 @@
+"""A whole run by the bench, as a process of its own: how it goes, how it ends, and what it leaves (faults A, G4)."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import urllib.request
+from pathlib import Path
+
+import bench_plans
+import host_state
+import pytest
+from bench_tree import BenchTree, facts, finish, result, wait_for
+
+from testbed.events.log import check_log, read_log
+from testbed.events.schema import CpuMeasured, LanesApplied, LinkMeasured, NodeStopped, RunStarted, StageEntered
+
+pytestmark = [pytest.mark.root, pytest.mark.usefixtures("unchanged_host")]
+KINDS = ["namespace", pytest.param("docker", marks=pytest.mark.docker)]
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> BenchTree:
+    return BenchTree(tmp_path)
+
+
+def events(folder: Path, node: str = "bench") -> list[object]:
+    path = folder / "events" / f"{node}.jsonl"
+    check_log(path)
+    return [record.event for record in read_log(path)]
+
+
+def stages(folder: Path) -> list[str]:
+    return [event.stage for event in events(folder) if isinstance(event, StageEntered)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_completes(tree: BenchTree, label: str, kind: str) -> None:
+    folder = tree.make(bench_plans.demo_plan(label, parameters={"seconds": 1.2}))
+    code, _, err = tree.run("run", folder, "--nodes", kind)
+    assert code == 0, err
+    assert result(folder) == {"outcome": "completed", "detail": "", "teardown": ""}
+    assert stages(folder) == ["preparing", "network", "nodes", "running", "finalising", "cleaned"]
+    found = events(folder)
+    assert sorted(event.port for event in found if isinstance(event, LanesApplied)) == [
+        "client0.front0", "dpu0.cnic0", "dpu0.front0", "gpu0.cnic0",
+    ]  # fmt: skip
+    assert [event for event in found if isinstance(event, RunStarted)]
+    assert [event for event in found if isinstance(event, CpuMeasured)]
+    lanes = {(event.port, event.lane) for event in found if isinstance(event, LinkMeasured)}
+    assert {("gpu0.cnic0", lane) for lane in (-1, 0, 1, 2, 3)} <= lanes
+    assert ("dpu0.front0", -1) in lanes
+    for node in ("client0", "dpu0", "gpu0", "host0"):  # their own software has logged nothing, so the bench does
+        assert isinstance(events(folder, node)[-1], NodeStopped)
+        assert events(folder, node)[-1].code == 0
+        assert "stopped when asked" in (folder / "control" / f"node-{node}.log").read_text()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_where_a_nodes_software_finds_itself(tree: BenchTree, label: str, kind: str) -> None:
+    folder = tree.make(bench_plans.demo_plan(label))
+    assert tree.run("run", folder, "--nodes", kind)[0] == 0
+    assert facts(folder, "dpu0")["interfaces"] == ["cnic0", "front0", "lo"] or kind == "namespace"
+    assert facts(folder, "dpu0")["nic_says"] == "nic of dpu0"
+    assert facts(folder, "gpu0")["nic_says"] == "nic of gpu0"
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) > 1:
+        assert facts(folder, "host0")["cores"] != facts(folder, "gpu0")["cores"]
+        assert cores[0] in facts(folder, "client0")["cores"]
+    if kind == "docker":
+        assert "CapEff:\t0000000000000000" in facts(folder, "dpu0")["status"]
+        assert "Read-only file system" in facts(folder, "dpu0")["root"]
+        assert "Read-only file system" in facts(folder, "dpu0")["source"]
+        assert facts(folder, "dpu0")["pid"] < 1000
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("manner", "how"), [("crash early", "ended with 7"), ("crash", "ended with 7"), ("die", "ended with 137|killed by SIGKILL")]
+)
+def test_a_node_that_dies_ends_the_run_with_its_code_and_words(
+    tree: BenchTree, label: str, kind: str, manner: str, how: str
+) -> None:
+    folder = tree.make(bench_plans.demo_plan(label, parameters={"dpu0": manner, "seconds": 20}))
+    code, _, err = tree.run("run", folder, "--nodes", kind)
+    assert code == 4
+    assert result(folder)["outcome"] == "errored"
+    detail = result(folder)["detail"]
+    assert any(words in detail for words in how.split("|")), detail
+    assert "node dpu0" in detail
+    assert "node-dpu0.log" in detail
+    if manner != "die":
+        assert "the cause of it all" in detail
+        assert "the cause of it all" in err
+    assert events(folder, "dpu0")[-1].code not in (0, None)  # type: ignore[attr-defined]
+    assert stages(folder)[-2:] == ["finalising", "cleaned"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_cancel_keeps_what_there_is_and_says_why(tree: BenchTree, label: str, number: int) -> None:
+    folder = tree.make(bench_plans.demo_plan(label, parameters={"client0": "endless"}))
+    process = tree.start("run", folder, "--nodes", "namespace")
+    wait_for(folder / "control" / "start.json", process)
+    code, _ = finish(process, number)
+    assert code == 4
+    assert result(folder)["outcome"] == "cancelled"
+    assert result(folder)["detail"] == f"cancelled by {signal.Signals(number).name}"
+    assert stages(folder)[-1] == "cleaned"
+    assert "stopped when asked" in (folder / "control" / "node-gpu0.log").read_text()
+
+
+def test_cancel_before_the_barrier(tree: BenchTree, label: str) -> None:
+    folder = tree.make(bench_plans.demo_plan(label))
+    process = tree.start("run", folder, "--nodes", "namespace")
+    wait_for(folder / "events" / "bench.jsonl", process)
+    finish(process)
+    assert result(folder)["outcome"] in ("cancelled", "completed")
+    assert stages(folder)[-1] == "cleaned"
+
+
+def test_the_time_limit_ends_a_run_that_does_not(tree: BenchTree, label: str) -> None:
+    folder = tree.make(bench_plans.demo_plan(label, parameters={"client0": "endless"}, time_limit_s=0.5))
+    assert tree.run("run", folder, "--nodes", "namespace")[0] == 4
+    assert result(folder)["detail"] == "the time limit of 0.5 s is over"
+
+
+def test_a_node_that_does_not_listen_is_ended_all_the_same(tree: BenchTree, label: str) -> None:
+    folder = tree.make(bench_plans.demo_plan(label, parameters={"gpu0": "deaf"}))
+    code, _, err = tree.run("run", folder, "--nodes", "namespace")
+    assert code == 0
+    assert "node gpu0 did not stop when asked: SIGKILL" in err
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_kill_9_of_the_bench_is_cleaned_up_by_the_next_start(tree: BenchTree, label: str, kind: str) -> None:
+    folder = tree.make(bench_plans.demo_plan(label, parameters={"client0": "endless"}))
+    process = tree.start("run", folder, "--nodes", kind)
+    wait_for(folder / "control" / "start.json", process)
+    finish(process, signal.SIGKILL)
+    assert Path("/run/looplane", label).exists()
+    # The next start of whatever run cleans up; here it is the same folder, tried again.
+    plan = bench_plans.demo_plan(label)
+    (folder / "plan.json").write_bytes(bench_plans.written(plan))
+    code, _, err = tree.run("run", folder, "--nodes", "namespace")
+    assert code == 0, err
+    assert f"of run {label}" in err
+    assert result(folder)["outcome"] == "completed"
+
+
+@pytest.mark.docker
+def test_kill_9_then_clean(tree: BenchTree, label: str) -> None:
+    folder = tree.make(bench_plans.demo_plan(label, parameters={"client0": "endless"}))
+    process = tree.start("run", folder, "--nodes", "docker")
+    wait_for(folder / "control" / "start.json", process)
+    finish(process, signal.SIGKILL)
+    code, out, _ = tree.run("clean", "--dry-run")
+    assert code == 0
+    assert f"would remove container looplane-{label}-dpu0 of run {label}" in out
+    assert host_state.of_label(label)  # a dry run removes nothing
+    code, out, _ = tree.run("clean")
+    assert code == 0
+    assert f"removed container looplane-{label}-dpu0 of run {label}" in out
+    assert result(folder)["outcome"] == "lost"
+    assert label not in tree.run("clean")[1]  # once is enough
+
+
+def test_a_live_run_is_not_touched_by_clean_or_by_a_second_start(tree: BenchTree, label: str) -> None:
+    folder = tree.make(bench_plans.demo_plan(label, parameters={"client0": "endless"}))
+    process = tree.start("run", folder, "--nodes", "namespace")
+    wait_for(folder / "control" / "start.json", process)
+    try:
+        assert label not in tree.run("clean")[1]
+        other = tree.runs / "other"
+        other.mkdir()
+        (other / "plan.json").write_bytes((folder / "plan.json").read_bytes())
+        code, _, err = tree.run("run", other, "--nodes", "namespace")
+        assert code == 4
+        assert f"label {label} is taken: run {folder} (pid {process.pid}) is live" in err
+        assert process.poll() is None
+    finally:
+        assert finish(process)[0] == 4
+    assert result(folder)["outcome"] == "cancelled"
+
+
+def test_trouble_while_tearing_down_does_not_hide_the_result(tree: BenchTree, label: str) -> None:
+    folder = tree.make(bench_plans.demo_plan(label, parameters={"seconds": 1}))
+    process = tree.start("run", folder, "--nodes", "namespace")
+    wait_for(folder / "control" / "start.json", process)
+    busy = Path("/run/looplane", label, "nodes", "host0")
+    subprocess.run(["mount", "--bind", busy, busy], check=True)
+    with process:
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert result(folder)["outcome"] == "completed"
+    assert "busy" in result(folder)["teardown"]
+    assert "tear-down" in err
+    code, out, _ = tree.run("clean")  # the reaper knows about mounts
+    assert code == 0
+    assert f"removed mount {busy}" in out
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_process_of_the_host_can_be_stopped_and_the_run_goes_on(tree: BenchTree, label: str, kind: str) -> None:
+    folder = tree.make(bench_plans.demo_plan(label, parameters={"seconds": 2.5}))
+    process = tree.start("run", folder, "--nodes", kind)
+    wait_for(folder / "control" / "start.json", process)
+    code, out, _ = tree.run("pids", folder, "--node", "host0")
+    assert code == 0
+    pids = json.loads(out)
+    assert len(pids) == (1 if kind == "namespace" else 2)
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+        assert "host" in Path(f"/proc/{pid}/cmdline").read_text() or kind == "docker"
+    with process:
+        process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert result(folder)["outcome"] == "completed"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_serving_through_a_port_on_loopback(tree: BenchTree, label: str, kind: str) -> None:
+    folder = tree.make(bench_plans.demo_plan(label, parameters={"dpu0": "serve", "client0": "endless"}, time_limit_s=0.5))
+    process = tree.start("run", folder, "--nodes", kind, "--serve")
+    wait_for(folder / "control" / "serve.json", process)
+    url = json.loads((folder / "control" / "serve.json").read_text())["base_url"]
+    assert url.startswith("http://127.0.0.1:")
+    for _ in range(3):
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            assert answer.read() == b"10.60.0.1"  # the client's address: the way led over the front network
+    assert finish(process)[0] == 0
+    assert result(folder) == {"outcome": "completed", "detail": "", "teardown": ""}
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "message"),
+    [
+        (lambda text: "{", 2, "plan.json: Input data was truncated"),
+        (lambda text: text.replace('"gpu0"', '"gpu 0"'), 2, "'gpu 0' is not 1 to 63 letters"),
+        (lambda text: text.replace('"seed": 1', '"seed": "x"'), 2, "Expected `int`, got `str` - at `$.seed`"),
+    ],
+)
+def test_a_bad_plan_is_one_line_and_exit_2(tree: BenchTree, label: str, change: object, code: int, message: str) -> None:
+    folder = tree.make(bench_plans.demo_plan(label))
+    path = folder / "plan.json"
+    path.write_text(change(path.read_text()))  # type: ignore[operator]
+    done, _, err = tree.run("run", folder)
+    assert done == code
+    assert message in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_no_run_folder_is_exit_2(tree: BenchTree) -> None:
+    code, _, err = tree.run("run", tree.runs / "none")
+    assert (code, len(err.strip().splitlines())) == (2, 1)
