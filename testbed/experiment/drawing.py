@@ -15,7 +15,7 @@ from testbed.metrics.timeline import Launch, TimelineState
 from testbed.units import MILLISECOND, SECOND, Nanoseconds
 
 WIDTH = 1200.0
-GUTTER = 150.0
+GUTTER = 180.0
 """Left of the axis: names and counts."""
 ROW = 16.0
 MARK = 12.0
@@ -160,7 +160,7 @@ def whole_run(timeline: TimelineState, rows: Sequence[RequestSpans], *, most: in
     return _picture(timeline, rows, Axis(begin, end), most, launches=False)
 
 
-def close_up(timeline: TimelineState, rows: Sequence[RequestSpans], *, most: int = 16) -> Picture | None:
+def close_up(timeline: TimelineState, rows: Sequence[RequestSpans], *, most: int = 24) -> Picture | None:
     """A stretch short enough to see single tokens and launches: from where most requests run; None without tokens."""
     gaps = sorted(token.end - token.start for row in rows for token in row.tokens)
     gap = gaps[len(gaps) // 2] if gaps else 0
@@ -264,10 +264,10 @@ Series = tuple[str, str, list[tuple[Nanoseconds, float]], float, int]
 def _series(timeline: TimelineState) -> list[Series]:
     """Name, note, points, top of the scale, lane."""
     found: list[Series] = []
-    running = [(batch.t, float(batch.running)) for batch in timeline.batches]
+    running = [(batch.t, float(batch.running + batch.paused)) for batch in timeline.batches]
     if running:
         peak = max(value for _, value in running)
-        found.append(("Running batch", f"requests, at most {peak:.0f}", running, peak, -1))
+        found.append(("Batch", f"with paused, at most {peak:.0f}", running, peak, -1))
     lanes: dict[tuple[str, int], list[tuple[Nanoseconds, float]]] = {}
     for link in timeline.links:
         lanes.setdefault((link.port, link.lane), []).append((link.t, link.rate_bits_per_s / 1e9))

@@ -92,7 +92,7 @@ def _environment() -> jinja2.Environment:
         "found": report.measured_words,
         "requests": report.requests_words,
         "ms": lambda time: report.NONE if time is None else f"{milliseconds(time):,.3f}",
-        "short": lambda text: text if len(text) <= 18 else text[:17] + "…",
+        "short": lambda text: text if len(text) <= 16 else text[:15] + "…",
     }
     environment.filters.update(filters)
     return environment

@@ -86,7 +86,7 @@ def test_launches_are_drawn_up_close_by_batch_and_lanes_as_strips() -> None:
     picture = close_up(found, request_spans(found))
     assert picture is not None
     assert len(picture.launches) == 90
-    assert [(strip.name, strip.lane) for strip in picture.strips] == [("Running batch", -1), ("gpu0.cnic0 VL2", 2)]
+    assert [(strip.name, strip.lane) for strip in picture.strips] == [("Batch", -1), ("gpu0.cnic0 VL2", 2)]
 
 
 def test_without_tokens_there_is_nothing_to_see_up_close() -> None:
