@@ -27,7 +27,10 @@ from testbed.experiment.simulation import simulate
 from testbed.experiment.spec import Spec
 from testbed.experiment.sweep import labels, places
 
-__all__ = ["Prepared", "WallEnd", "launch_wall", "note_end", "prepare", "simulate"]
+__all__ = ["Prepared", "WallEnd", "launch_wall", "note_end", "prepare", "serve_in_process", "simulate"]
+
+Progress = Callable[[str], None]
+"""Takes one line of a process's words."""
 
 SOURCE = Path(__file__).resolve().parents[2]
 
@@ -116,13 +119,25 @@ class WallEnd(NamedTuple):
 
 
 def launch_wall(
-    folder: RunFolder, *, progress: Callable[[str], None] = lambda _: None, python: str = sys.executable
+    folder: RunFolder, *, serve: bool = False, progress: Progress = lambda line: None, python: str = sys.executable
 ) -> WallEnd:
-    """Has the bench emulate one trial and waits for its end. SIGINT and SIGTERM go on to the bench, which cleans up.
+    """Has the bench emulate one trial and waits for its end; with `serve`, until it is signalled.
 
-    Raises OSError if the process cannot be started.
+    SIGINT and SIGTERM go on to the bench, which cleans up. Raises OSError if the process cannot be started.
     """
     words = [python, "-m", "topologies", "run", str(folder.path)]
+    return _watch([*words, "--serve"] if serve else words, progress)
+
+
+def serve_in_process(
+    folder: RunFolder, *, progress: Progress = lambda line: None, python: str = sys.executable
+) -> WallEnd:
+    """Serves one trial's system from a single process, paced by the wall clock, until it is signalled. No root."""
+    return _watch([python, "-m", "emulators.in_process", "--run", str(folder.path)], progress)
+
+
+def _watch(words: Sequence[str], progress: Progress) -> WallEnd:
+    """Runs a process to its end and passes its lines on."""
     # In a session of its own, Ctrl-C reaches it only through us, once, and it can take its time to clean up.
     child = subprocess.Popen(
         words,

@@ -1,0 +1,74 @@
+"""`looplane serve FILE`: the experiment's system behind a base URL for OpenAI-compatible clients, until it is stopped.
+
+The first trial is served. On Mininet a relay on loopback leads into the run's front network; without root the same
+machines run in one process, paced by the wall clock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import threading
+import time
+from pathlib import Path
+
+from testbed.command import run
+from testbed.command.exit_codes import CommandError, ExitCode
+from testbed.command.places import is_root, runs_folder
+from testbed.experiment.launch import launch_wall, note_end, prepare, serve_in_process
+from testbed.experiment.run_folder import RunFolder, RunFolderError
+
+PATIENCE_S = 180.0
+"""A first start may have to build the base image of the containers."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """As `run`; --json prints the address as an object."""
+    parser.add_argument("file", metavar="FILE", help="an experiment (TOML), or - for standard input")
+    run.add_run_arguments(parser)
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Serves until SIGINT or SIGTERM; then concludes the run as any other."""
+    spec, text = run.read(arguments.file, arguments.overrides)
+    if arguments.on == "mininet" and not is_root():
+        raise CommandError("--on mininet needs root; --on sim serves from one process", ExitCode.HOST_CANNOT)
+    try:
+        # Serving is always in wall time: an outside client has no other.
+        prepared = prepare(spec, arguments.out or runs_folder(), clock="wall", text=text,
+                           overrides=arguments.overrides, command=["looplane", *sys.argv[1:]])  # fmt: skip
+    except RunFolderError as fault:
+        raise CommandError(str(fault), ExitCode.BAD_INPUT) from fault
+    trial = prepared.trials[0]
+    prepared.folder.set_status("running")
+    ended = threading.Event()
+    teller = threading.Thread(target=_tell, args=(trial, ended, arguments.json), daemon=True)
+    teller.start()
+    launch = launch_wall if arguments.on == "mininet" else serve_in_process
+    end = launch(trial, progress=run.say, **({"serve": True} if arguments.on == "mininet" else {}))
+    ended.set()
+    teller.join()
+    note_end(prepared.folder)
+    run.finish(prepared.folder, ended="passed" if end.code == 0 else "errored", detail=end.last_words if end.code else "")
+    run.say(f"the run is in {prepared.folder.path}")
+    if end.code == ExitCode.HOST_CANNOT:
+        raise CommandError(end.last_words, ExitCode.HOST_CANNOT)
+    return ExitCode.PASSED if end.code == 0 else ExitCode.ERRORED
+
+
+def _tell(trial: RunFolder, ended: threading.Event, as_json: bool) -> None:
+    """Prints the base URL once the server has said it, and how to use it."""
+    path: Path = trial.control / "serve.json"
+    limit = time.monotonic() + PATIENCE_S
+    while not path.is_file():
+        if ended.wait(0.05) or time.monotonic() > limit:
+            return
+    address = json.loads(path.read_text())["base_url"]
+    if as_json:
+        print(json.dumps({"base_url": address, "folder": str(trial.path)}), flush=True)
+        return
+    print(address, flush=True)
+    run.say(f"  curl {address}/completions -H 'content-type: application/json' "
+            """-d '{"model": "llama-3-8b", "prompt": "It was", "max_tokens": 16, "stream": true}'""")  # fmt: skip
+    run.say("  stop with Ctrl-C")
