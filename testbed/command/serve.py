@@ -45,16 +45,19 @@ def main(arguments: argparse.Namespace) -> int:
     ended = threading.Event()
     teller = threading.Thread(target=_tell, args=(trial, ended, arguments.json), daemon=True)
     teller.start()
-    launch = launch_wall if arguments.on == "mininet" else serve_in_process
-    end = launch(trial, progress=run.say, **({"serve": True} if arguments.on == "mininet" else {}))
+    if arguments.on == "mininet":
+        end = launch_wall(trial, serve=True, progress=run.say)
+    else:
+        end = serve_in_process(trial, progress=run.say)
     ended.set()
     teller.join()
     note_end(prepared.folder)
-    run.finish(prepared.folder, ended="passed" if end.code == 0 else "errored", detail=end.last_words if end.code else "")
+    well = end.code == 0
+    run.finish(prepared.folder, ended="passed" if well else "errored", detail="" if well else end.last_words)
     run.say(f"the run is in {prepared.folder.path}")
     if end.code == ExitCode.HOST_CANNOT:
         raise CommandError(end.last_words, ExitCode.HOST_CANNOT)
-    return ExitCode.PASSED if end.code == 0 else ExitCode.ERRORED
+    return ExitCode.PASSED if well else ExitCode.ERRORED
 
 
 def _tell(trial: RunFolder, ended: threading.Event, as_json: bool) -> None:

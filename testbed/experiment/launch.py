@@ -35,6 +35,10 @@ Progress = Callable[[str], None]
 SOURCE = Path(__file__).resolve().parents[2]
 
 
+def _unheard(line: str) -> None:  # noqa: ARG001  # nobody listens
+    """The progress of a run that nobody watches."""
+
+
 class Prepared(NamedTuple):
     """A run that can start."""
 
@@ -119,7 +123,7 @@ class WallEnd(NamedTuple):
 
 
 def launch_wall(
-    folder: RunFolder, *, serve: bool = False, progress: Progress = lambda line: None, python: str = sys.executable
+    folder: RunFolder, *, serve: bool = False, progress: Progress = _unheard, python: str = sys.executable
 ) -> WallEnd:
     """Has the bench emulate one trial and waits for its end; with `serve`, until it is signalled.
 
@@ -130,7 +134,7 @@ def launch_wall(
 
 
 def serve_in_process(
-    folder: RunFolder, *, progress: Progress = lambda line: None, python: str = sys.executable
+    folder: RunFolder, *, progress: Progress = _unheard, python: str = sys.executable
 ) -> WallEnd:
     """Serves one trial's system from a single process, paced by the wall clock, until it is signalled. No root."""
     return _watch([python, "-m", "emulators.in_process", "--run", str(folder.path)], progress)
