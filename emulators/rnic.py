@@ -42,6 +42,8 @@ from testbed.units import MICROSECOND, MILLISECOND, SECOND
 EXIT_BAD_INPUT, EXIT_HOST_CANNOT, EXIT_ERRORED = 2, 3, 4
 TIMER_LOOK = MILLISECOND
 """How often a busy loop looks at the queue pairs' timers."""
+DESK_LOOK = 10 * MILLISECOND
+"""How often a loop that never sleeps looks who comes and goes at the unix socket."""
 SHORTEST_SLEEP = 30 * MICROSECOND
 """Waits for the uplink's pace below this are not worth a system call."""
 
@@ -71,7 +73,7 @@ class Rnic:
         """Ports that may have a packet: after a sleep those that `select` named, else all."""
         self._endpoints: dict[int, Endpoint] = {}
         self._touched: list[Endpoint] = []
-        self._timers_looked_at = 0
+        self._timers_looked_at = self._desk_looked_at = 0
         self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         fabrics = {fabric.name: fabric for fabric in plan.fabrics}
         self.ports = [
@@ -155,6 +157,9 @@ class Rnic:
                 software = None
         if now - self._timers_looked_at >= TIMER_LOOK:
             self._look_at_timers(now)
+        if now - self._desk_looked_at >= DESK_LOOK:
+            self._desk_looked_at = now
+            self.desk.awake(select.select(self.desk.descriptors, (), (), 0)[0])
         if self._touched:
             self._settle()
         for port in self.ports:
@@ -225,14 +230,15 @@ class Rnic:
         if timer is not None and timer < until:
             until = timer
         for port in self.ports:
-            if port.backlogged() and port.may_send_at() < until:
-                until = port.may_send_at()
+            if port.backlogged() and port.wake_at() < until:
+                until = port.wake_at()
         rest = until - time.monotonic_ns()
         if rest < SHORTEST_SLEEP or not self.desk.prepare_sleep():
             return
         descriptors = [*self._port_of, self._wake_fd, *self.desk.descriptors]
         readable = select.select(descriptors, (), (), rest / SECOND)[0]
         self._readable = [port for descriptor, port in self._port_of.items() if descriptor in readable]
+        self._desk_looked_at = time.monotonic_ns()
         self.desk.awake(readable)
 
 

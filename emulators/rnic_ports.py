@@ -37,8 +37,10 @@ _QUEUE_PAIR = struct.Struct("!I").unpack_from
 _QUEUE_PAIR_MASK = 0xFFFFFF
 BATCH = 64
 """Packets taken from a socket, or sent, before the NIC looks at its other work."""
-MAKE_UP = 250 * MICROSECOND
-"""Time of sending that a port may make up for after it woke late."""
+STRIDE = 250 * MICROSECOND
+"""Least time between two wakes for the uplink's pace: a wake costs more than a packet, so a fast link sends a few."""
+MAKE_UP = 2 * STRIDE
+"""Time of sending that a backlogged port may make up for after it woke late."""
 
 
 class Faults(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -135,6 +137,7 @@ class Port:
         self._next_free = 0
         self._idle = True
         self._blocked_until = 0
+        self._held_since = 0
         self._buffer = bytearray(_LARGEST_DATAGRAM)
         self._view = memoryview(self._buffer)
         self._endpoints: dict[int, Endpoint] = {}
@@ -188,15 +191,17 @@ class Port:
         """True if some queue pair may have something to send."""
         return any(lane.head is not None or lane.endpoints for lane in self._round)
 
-    def may_send_at(self) -> int:
-        """The moment from which the rate allows the next packet."""
-        return max(self._next_free, self._blocked_until)
+    def wake_at(self) -> int:
+        """When it is worth waking for the next packet that the rate holds back; sending earlier is no harm."""
+        return max(self._next_free, self._blocked_until, self._held_since + STRIDE)
 
     def transmit(self, clock: Callable[[], int]) -> int:
         """Sends what lanes and rate allow, at most a batch; how many packets that was."""
         for count in range(BATCH):
             now = clock()
             if now < self._next_free or now < self._blocked_until:
+                if count:
+                    self._held_since = now
                 return count
             lane = self._choose(now)
             if lane is None:
