@@ -1,7 +1,7 @@
 """A reliable connection's ends, settings and counters: what requester, responder and queue pair share.
 
 Knows no packet layout, no memory, no time beyond lengths of it. Defaults follow Linux' rxe and libibverbs' usual
-values (timeout 14, retry count 7); RNR timer codes are IBA table 46.
+values (timeout 14, retry count 7); RNR timer codes are those of ibv_modify_qp(3).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RNR_DELAYS: Final[tuple[Nanoseconds, ...]] = tuple(
 """How long the 32 RNR timer codes make a requester wait (code 0 is the longest, 655.36 ms)."""
 
 MAXIMUM_MESSAGE_BYTES: Final = 1 << 31
-"""Largest message of a work request (IBA 9.7.1)."""
+"""Largest message of a work request (IBA 9.7)."""
 
 
 class ConnectionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -36,6 +36,7 @@ from testbed.network.connection import MAXIMUM_MESSAGE_BYTES, RNR_DELAYS, Connec
 from testbed.network.fluid import FluidPort
 from testbed.network.memory_region import Access, LocalMemory, RegionError, RegionTable
 from testbed.network.port import ONE_LANE
+from testbed.network.requester import check_verb
 from testbed.network.roce import BTH_BYTES, FRAME_OVERHEAD_BYTES, ICRC_BYTES
 from testbed.network.wiring import WirePlan, WireSettings, Wiring, message_bytes, take_data
 from testbed.units import Nanoseconds
@@ -110,6 +111,7 @@ class FlowWire:
     def post(self, now: Nanoseconds, node: str, verb: Verb) -> None:
         """`node` posts `verb`. Raises NoQueuePair; whatever the peer does wrong ends in the completion."""
         end = self._ends[node, self._wiring.number_for(node, verb)]
+        check_verb(verb)
         size = message_bytes(verb)
         self._appointments.advance(now)
         if end.failed:
@@ -241,7 +243,7 @@ class FlowWire:
 
 
 def _find(regions: RegionTable, key: int, address: int, length: int, access: Access) -> memoryview:
-    """The bytes asked for; a message of no bytes needs no region (IBA 9.7.4.1.6). Raises RegionError."""
+    """The bytes asked for; a message of no bytes needs no region (IBA C9-88). Raises RegionError."""
     if length == 0:
         return memoryview(bytearray())
     region = regions.find(key, address, length, access)

@@ -54,7 +54,7 @@ SERVICE_LEVELS = 16
 def type_of_service(service_level: int) -> int:
     """The IPv4 TOS byte that carries a service level on Ethernet: DSCP = 4 × level, so all 16 fit and ECN stays 0.
 
-    Soft RNICs set it on every packet, switch ports and captures read it. ICRC does not cover it (IBA A17.3.3).
+    Soft RNICs set it on every packet, switch ports and captures read it. ICRC does not cover it (IBA annex A17).
     """
     return service_level << 4
 

@@ -202,7 +202,7 @@ class RegionTable:
             raise UnknownKey(key)
 
     def find(self, key: int, address: int, length: int, access: Access) -> MemoryRegion:
-        """The region of `key`, if it allows `access` to `length` bytes at `address` (IBA 10.6.3, 11.6.2).
+        """The region of `key`, if it allows `access` to `length` bytes at `address` (IBA 10.6).
 
         Raises UnknownKey, AccessDenied or OutOfBounds, in this order of checking.
         """

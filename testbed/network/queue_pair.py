@@ -2,7 +2,7 @@
 
 Shaped after aioquic: `post`, `receive_packet(now, datagram)`, `packets_to_send(now, budget)`, `deadline()`,
 `wake(now)`, `poll_completions()`. Knows its two addresses only because the ICRC covers them; it opens no socket and
-reads no clock. States follow IBA 10.3.1 (the send-queue-drained and send-queue-error states, which a reliable
+reads no clock. States follow IBA 10.3 (the send-queue-drained and send-queue-error states, which a reliable
 connection without live migration does not need, are left out).
 
 Posting only queues. However many verbs were posted, one `packets_to_send` drains them: the doorbell is the caller's.
@@ -56,7 +56,7 @@ TRANSITIONS: Final[dict[tuple[State, Move], State]] = {
     (State.READY_TO_SEND, Move.RESET): State.RESET,
     (State.ERROR, Move.RESET): State.RESET,
 }
-"""Moves that are legal (IBA figure 120); any other raises IllegalMove and changes nothing."""
+"""Moves that are legal (IBA 10.3); any other raises IllegalMove and changes nothing."""
 
 RECEIVING: Final = frozenset({State.READY_TO_RECEIVE, State.READY_TO_SEND})
 """States in which packets are taken; in all others they are dropped silently."""
@@ -233,7 +233,7 @@ class QueuePair:
         if self.state is State.ERROR:
             return
         if self._responder.failed:
-            # The last responses and the NAK itself still leave; the peer must learn why (IBA 9.9.3.2).
+            # The last responses and the NAK itself still leave; the peer must learn why (IBA 9.9).
             self._requester.fail(CompletionStatus.FLUSHED)
             self.state = State.ERROR
         elif self._requester.failed:

@@ -1,6 +1,6 @@
 """The requesting half of a queue pair: verbs in, request packets out, completions when the responses have come.
 
-Knows packets, and time as an argument; no memory regions, no addresses, no bytes of a wire. Follows IBA 9.7.5-9.7.6
+Knows packets, and time as an argument; no memory regions, no addresses, no bytes of a wire. Follows IBA 9.7
 with rxe's window and ACK rules (platform.md §8).
 
 Packets are counted without wrapping (`roce.unwrap`). A verb takes its numbers when it is posted: one a packet, and a
@@ -28,6 +28,23 @@ _SEND_OPCODES: Final = (Opcode.SEND_FIRST, Opcode.SEND_MIDDLE, Opcode.SEND_LAST,
 _LAST_RESPONSES: Final = frozenset({Opcode.READ_RESPONSE_LAST, Opcode.READ_RESPONSE_ONLY})
 _WORD_LIMIT: Final = 1 << 64
 _EMPTY: Final = memoryview(b"")
+
+
+def check_verb(verb: Verb) -> None:
+    """Raises TypeError for a verb that no queue pair carries, ValueError for a word or address beyond 64 bits."""
+    if isinstance(verb, CompareSwap):
+        words = {"address": verb.remote.address, "expected": verb.expected, "desired": verb.desired}
+    elif isinstance(verb, (Write, Read, FetchAdd)):
+        words = {"address": verb.remote.address}
+    elif isinstance(verb, Send):
+        return
+    else:
+        raise TypeError(f"{type(verb).__name__} is no verb that a queue pair carries")
+    for field, word in words.items():
+        if not 0 <= word < _WORD_LIMIT:
+            raise ValueError(f"{type(verb).__name__} {field} is {word:#x}; allowed are 64-bit words")
+    if not 0 <= verb.remote.key < 1 << 32:
+        raise ValueError(f"{type(verb).__name__} key is {verb.remote.key:#x}; allowed are 32 bits")
 
 
 class WorkRequest:
@@ -99,15 +116,9 @@ class Requester:
     def post(self, verb: Verb, sink: memoryview | None = None) -> None:
         """Queues `verb`; nothing is sent before `next_packet`. A READ lands in `sink` if one is given.
 
-        After a failure the verb is answered FLUSHED at once. Raises ValueError for an atomic's operand above 64
-        bits and TypeError for an unknown verb.
+        After a failure the verb is answered FLUSHED at once. Raises as `check_verb`.
         """
-        if not isinstance(verb, (Write, Read, CompareSwap, FetchAdd, Send)):
-            raise TypeError(f"{type(verb).__name__} is no verb that a queue pair carries")
-        if isinstance(verb, CompareSwap) and not (
-            0 <= verb.expected < _WORD_LIMIT and 0 <= verb.desired < _WORD_LIMIT
-        ):
-            raise ValueError(f"CMP_SWAP of {verb.expected:#x} to {verb.desired:#x}; allowed are 64-bit words")
+        check_verb(verb)
         if self.failed:
             self.completions.append(Completion(verb.ticket, CompletionStatus.FLUSHED))
             return
@@ -172,7 +183,7 @@ class Requester:
     def _fetch_packet(self, request: WorkRequest, number: int) -> Packet:
         verb, psn = request.verb, number & PSN_MASK
         if isinstance(verb, Read):
-            # After a lost response the READ is asked again from the missing packet on (IBA 9.7.5.1.4).
+            # After a lost response the READ is asked again from the missing packet on (IBA 9.7).
             done = (number - request.first) * self._settings.path_mtu
             reth = Reth(verb.remote.address + done, verb.remote.key, request.length - done)
             return Packet(Opcode.READ_REQUEST, self._peer_number, psn, reth=reth)
@@ -188,21 +199,23 @@ class Requester:
     def receive(self, now: Nanoseconds, packet: Packet) -> None:
         """Takes one response packet; old ones and ones for numbers never sent are ignored."""
         number = unwrap(packet.psn, self._acknowledged)
-        if not self._acknowledged <= number < self._high:
+        if not self._acknowledged <= number <= self._high:
             return
-        if packet.opcode is not Opcode.ACKNOWLEDGE:
+        if packet.opcode is Opcode.ACKNOWLEDGE and packet.aeth is not None:
+            self._take_acknowledgement(now, packet.aeth.syndrome, number)
+        elif number < self._high:
             self._take_fetched(now, packet, number)
-            return
-        assert packet.aeth is not None
-        syndrome = packet.aeth.syndrome
+
+    def _take_acknowledgement(self, now: Nanoseconds, syndrome: int, number: int) -> None:
         kind = syndrome >> 5
         if kind == 0:
-            if not self._acknowledge(now, number + 1):
+            if number < self._high and not self._acknowledge(now, number + 1):
                 self._go_back_once()
         elif kind == 1:
             self._counters.rnr_naks += 1
             self._take_rnr_nak(now, number, syndrome & 0x1F)
         elif syndrome == Syndrome.SEQUENCE_ERROR:
+            # The expected packet may be one that was never sent, if all before it has come in the meantime.
             self._counters.naks_received += 1
             self._acknowledge(now, number)
             self._go_back_once()
@@ -218,7 +231,7 @@ class Requester:
     def _acknowledge(self, now: Nanoseconds, upto: int) -> bool:
         """Everything before `upto` has been executed. False if a READ or atomic in between still lacks its response.
 
-        Responses come in order, so one that is overtaken is lost (the implied NAK of IBA 9.7.5.1.3).
+        Responses come in order, so one that is overtaken is lost (the implied NAK of IBA 9.7).
         """
         before = self._acknowledged
         while self._acknowledged < upto and not self._queue[0].fetches:

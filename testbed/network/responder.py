@@ -1,12 +1,12 @@
 """The responding half of a queue pair: request packets in, memory touched, response packets out.
 
-Knows packets, memory regions and the receive queue; no time, no addresses, no bytes of a wire. Follows IBA 9.7.4
-(responder) and 9.7.8 with platform.md §8. One-sided requests touch memory without any software of the node.
+Knows packets, memory regions and the receive queue; no time, no addresses, no bytes of a wire. Follows IBA 9.7
+(responder) with platform.md §8. One-sided requests touch memory without any software of the node.
 
 Responses leave in the order of their packet numbers; plain ACKs are coalesced (one covers all before it) and wait
 for the READ responses and atomics that come before them, since an ACK that overtakes those tells a requester that
 they were lost. READ data is fetched when its response is sent, so a later WRITE may be seen by an earlier READ, as
-on a real NIC without a fence (IBA table 79).
+on a real NIC without a fence (IBA 10.8).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MESSAGES: Final[dict[tuple[Progress, Opcode], Progress]] = {
     (Progress.BETWEEN, Opcode.COMPARE_SWAP): Progress.BETWEEN,
     (Progress.BETWEEN, Opcode.FETCH_ADD): Progress.BETWEEN,
 }
-"""Which request may come next (IBA 9.7.4.1.2); anything else is an invalid request and changes no memory."""
+"""Which request may come next (IBA 9.7); anything else is an invalid request and changes no memory."""
 
 _WHOLE: Final = frozenset({Opcode.WRITE_FIRST, Opcode.WRITE_MIDDLE, Opcode.SEND_FIRST, Opcode.SEND_MIDDLE})
 _LAST: Final = frozenset({Opcode.WRITE_LAST, Opcode.SEND_LAST})
@@ -97,9 +97,10 @@ class Responder:
         self._answers: deque[_Answer] = deque()
         self._replay: deque[tuple[int, int]] = deque(maxlen=self._depth)
         self._ack: int | None = None
-        self._nak: tuple[int, int] | None = None
+        self._nak: int | None = None
+        """Syndrome of a NAK for the expected packet, still to be sent."""
         self._gap_told = False
-        """One NAK a gap, and none behind an RNR NAK, until the expected packet comes (IBA 9.7.5.2.8)."""
+        """One NAK a gap, and none behind an RNR NAK, until the expected packet comes (IBA 9.7)."""
         self.failed = False
         self.received: list[bytes] = []
 
@@ -159,7 +160,9 @@ class Responder:
             self._replay.append((number, original))
             self._answers.append(_Answer(number, end, _EMPTY, original))
         self._gap_told = False
-        self._nak = None
+        if self._nak is not None:
+            # The gap closed before it was told, but what came behind it was dropped: tell of that instead.
+            self._nak = Syndrome.SEQUENCE_ERROR
         self._progress = after
         self._expected = end
         if after is Progress.BETWEEN:
@@ -202,7 +205,7 @@ class Responder:
         return region.memory.fetch_add(offset, header.swap_add)
 
     def _region(self, reth: Reth, access: Access) -> memoryview:
-        """The bytes that `reth` names. A message of no bytes needs no region (IBA 9.7.4.1.6)."""
+        """The bytes that `reth` names. A message of no bytes needs no region (IBA C9-88)."""
         if reth.length == 0:
             return _EMPTY
         if reth.length > MAXIMUM_MESSAGE_BYTES:
@@ -271,7 +274,7 @@ class Responder:
 
     def _refuse(self, syndrome: int) -> None:
         self._ack = None
-        self._nak = (self._expected, syndrome)
+        self._nak = syndrome
 
     def ready(self) -> bool:
         """True if `next_packet` has one."""
@@ -280,11 +283,10 @@ class Responder:
     def next_packet(self) -> Packet | None:
         """The next response packet, or None."""
         answer = self._answers[0] if self._answers else None
-        if self._nak is not None and (answer is None or self._nak[0] <= answer.next):
-            number, syndrome = self._nak
-            self._nak = None
+        if self._nak is not None and answer is None:
+            syndrome, self._nak = self._nak, None
             self._counters.naks_sent += 1
-            return self._acknowledgement(number, syndrome)
+            return self._acknowledgement(self._expected, syndrome)
         if self._ack is not None and (answer is None or self._ack < answer.next):
             number, self._ack = self._ack, None
             return self._acknowledgement(number, Syndrome.ACK)

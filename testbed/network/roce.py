@@ -26,7 +26,7 @@ except ImportError:
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 UDP_PORT: Final = 4791
-"""Destination port of every RoCEv2 packet (IBA A17.3.1)."""
+"""Destination port of every RoCEv2 packet (IBA annex A17)."""
 PARTITION_KEY: Final = 0xFFFF
 """The default partition, full member."""
 PSN_BITS: Final = 24
@@ -38,7 +38,7 @@ FRAME_OVERHEAD_BYTES: Final = 14 + 20 + 8
 
 
 class Opcode(IntEnum):
-    """BTH opcodes of the reliable connection (IBA table 38) that a queue pair here speaks."""
+    """BTH opcodes of the reliable connection that a queue pair here speaks."""
 
     SEND_FIRST = 0x00
     SEND_MIDDLE = 0x01
@@ -60,7 +60,7 @@ class Opcode(IntEnum):
 
 
 class Syndrome(IntEnum):
-    """AETH syndromes (IBA table 45). An RNR NAK is `RNR_NAK` plus a five-bit timer code."""
+    """AETH syndromes (IBA 9.7). An RNR NAK is `RNR_NAK` plus a five-bit timer code."""
 
     ACK = 0x1F
     """Acknowledge, end-to-end credits not used."""
@@ -182,7 +182,7 @@ _ATOMIC_ACK = struct.Struct("!IQ")
 _ICRC = struct.Struct("<I")
 _QUEUE_PAIR = struct.Struct("!I")
 _PADDING: Final = (b"", b"\0\0\0", b"\0\0", b"\0")
-"""By length modulo 4: payloads are padded to whole 32-bit words (IBA 9.2.3)."""
+"""By length modulo 4: payloads are padded to whole 32-bit words (IBA 9.2)."""
 _CRC_RESIDUE: Final = 0x2144DF1C
 """CRC-32 of any message followed by its own CRC, least significant byte first."""
 
@@ -205,7 +205,7 @@ def unwrap(psn: int, near: int) -> int:
     """The sequence number congruent to the 24-bit `psn` that is nearest to `near`.
 
     Queue pairs count packets without wrapping and cut to 24 bits on the wire; comparing the unwrapped numbers is
-    the signed comparison modulo 2**24 of IBA 9.7.1, written once. The result may be below 0 near the start.
+    the signed comparison modulo 2**24 of IBA 9.7, written once. The result may be below 0 near the start.
     """
     return near + ((psn - near + 0x800000) & PSN_MASK) - 0x800000
 
@@ -228,7 +228,7 @@ def destination_queue_pair(datagram: Buffer) -> int:
 def masked_headers(source: str, destination: str, port: int, length: int, identification: int = 0) -> bytes:
     """What the ICRC covers before the BTH: eight 0xff, IPv4 and UDP with all that a router may change set to ones.
 
-    `length` is that of the UDP payload with its ICRC. Masked are TOS, TTL and both checksums (IBA A17.3.3).
+    `length` is that of the UDP payload with its ICRC. Masked are TOS, TTL and both checksums (IBA annex A17).
     """
     ip = struct.pack(
         "!BBHHHBBH4s4s", 0x45, 0xFF, 28 + length, identification, 0x4000, 0xFF, 17, 0xFFFF,

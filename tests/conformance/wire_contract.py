@@ -232,7 +232,9 @@ class WireContract:
     @pytest.mark.parametrize(
         ("kind", "fault"),
         [
-            *product([Write, Read, CompareSwap, FetchAdd], ["wrong_key", "before", "behind", "across_the_end", "around"]),
+            *product(
+                [Write, Read, CompareSwap, FetchAdd], ["wrong_key", "before", "behind", "across_the_end", "around"]
+            ),
             *product([CompareSwap, FetchAdd], ["misaligned"]),
         ],
     )
@@ -284,7 +286,7 @@ class WireContract:
         assert statuses(complete(harness, "b", 1)) == [(1, FLUSHED)]
 
     def test_a_message_of_no_bytes_needs_no_region(self, make_harness: MakeHarness) -> None:
-        """IBA 9.7.4.1.6: key and bounds are not checked for a length of 0."""
+        """IBA C9-88: key and bounds are not checked for a length of 0."""
         harness = make_harness()
         nowhere = RemoteAddress(0, 1)
         harness.post("a", Write(1, "b", remote=nowhere, data=b""))

@@ -86,7 +86,7 @@ class Pair:
             self.received[name] += end.poll_received()
 
 
-@pytest.fixture()
+@pytest.fixture
 def make_pair() -> Callable[..., Pair]:
     def make(
         *, psn: tuple[int, int] = (100, 200), access: Access = Access.REMOTE, receives: int = 0, **settings: int
@@ -96,7 +96,7 @@ def make_pair() -> Callable[..., Pair]:
     return make
 
 
-@pytest.fixture()
+@pytest.fixture
 def rough_wire() -> Callable[..., Callable[[str, bytes], list[tuple[int, bytes]]]]:
     """A wire that loses, doubles, delays and damages datagrams with the given chances, by a seed."""
 
