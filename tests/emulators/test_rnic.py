@@ -254,7 +254,8 @@ def test_many_connections_leave_the_nic_as_it_was(pair: NicPair) -> None:
             verbs.close()
 
     def descriptors() -> int:
-        return len(os.listdir(f"/proc/{process}/fd"))
+        """The fewest within half a second: the NIC hears of the last one's end a little later."""
+        return min(len(os.listdir(f"/proc/{process}/fd")) for _ in range(50) if time.sleep(0.01) is None)
 
     def pages() -> int:
         return int(Path(f"/proc/{process}/statm").read_text().split()[1])
@@ -262,7 +263,7 @@ def test_many_connections_leave_the_nic_as_it_was(pair: NicPair) -> None:
     connect(20)
     open_before, pages_before = descriptors(), pages()
     connect(300)
-    assert descriptors() <= open_before + 3
+    assert descriptors() == open_before
     assert pages() < pages_before + 512, "resident memory grew by more than 2 MiB over 300 connections"
 
 
