@@ -8,32 +8,16 @@ byte (known fault 37). It knows machines and wires by their contracts only.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Protocol
 
 from testbed.clocks.agenda import Agenda
 from testbed.clocks.front_network import FrontNetwork
 from testbed.clocks.node_host import Accelerator, NodeHost
-from testbed.machine import Completion, Deliver, Event, Machine, MachineError, Message, Verb
+from testbed.machine import Completion, Deliver, Event, Machine, MachineError, Verb
+from testbed.network.wires import Wire
 from testbed.units import Nanoseconds
 
 STUCK_AFTER = 100_000
 """Wakes at one and the same moment after which a machine is said to go in circles."""
-
-
-class Wire(Protocol):
-    """What the simulation needs of `testbed.network.wires.Wire`."""
-
-    def post(self, now: Nanoseconds, node: str, verb: Verb) -> None:
-        """`node` posts `verb`."""
-        ...
-
-    def wake(self, now: Nanoseconds) -> list[tuple[str, Message]]:
-        """(node, completion or received) of all that is due."""
-        ...
-
-    def deadline(self) -> Nanoseconds | None:
-        """When something is due next."""
-        ...
 
 
 class SimulationStuck(MachineError):

@@ -121,7 +121,8 @@ class PromptWritten(Event, frozen=True, tag="prompt.written"):
     """Step 5: prompt and descriptor lie in GPU memory and the slot is `prefill_pending`.
 
     `operations` is how many RDMA operations carried the burst in which this prompt travelled, `burst` how many
-    prompts it held."""
+    prompts it held.
+    """
 
     request: int
     slot: int
@@ -392,7 +393,8 @@ class RnicMeasured(Event, frozen=True, tag="rnic.measured"):
 class CpuMeasured(Event, frozen=True, tag="cpu.measured"):
     """Pressure stall information of the machine: share of time in which some task waited for a CPU, in percent.
 
-    -1 where the kernel has no PSI."""
+    -1 where the kernel has no PSI.
+    """
 
     some_percent: float
     busy_percent: float
