@@ -35,7 +35,7 @@ Progress = Callable[[str], None]
 SOURCE = Path(__file__).resolve().parents[2]
 
 
-def _unheard(line: str) -> None:  # noqa: ARG001  # nobody listens
+def _unheard(line: str) -> None:  # nobody listens
     """The progress of a run that nobody watches."""
 
 

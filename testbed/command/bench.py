@@ -1,0 +1,125 @@
+"""`looplane bench [NAME]`: measures what Looplane's figures stand on, on this host, with the spread.
+
+Absolute times belong to one machine at one moment. Where two things can be compared within one run, the figure is
+their ratio. Nothing here passes or fails; docs quote these figures with the command that made them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from testbed.command.exit_codes import CommandError, ExitCode
+from testbed.command.places import EXPERIMENTS, SOURCE, is_root
+from testbed.command.run import say
+from testbed.events.log import log_files
+from testbed.experiment.launch import prepare, simulate
+from testbed.experiment.reading import read_spec
+
+
+class Benchmark(NamedTuple):
+    """One row of the table."""
+
+    summary: str
+    unit: str
+    measure: Callable[[], list[float]]
+    """Figures, one a repeat."""
+    root: bool = False
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Names and form."""
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}; default: all")
+    parser.add_argument("--json", action="store_true", help="print {name: {p50, p99, n, unit}}")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Measures and prints."""
+    unknown = [name for name in arguments.names if name not in BENCHMARKS]
+    if unknown:
+        raise CommandError(f"bench: {unknown[0]}: unknown; allowed: {', '.join(BENCHMARKS)}", ExitCode.BAD_INPUT)
+    results: dict[str, dict[str, Any]] = {}
+    for name in arguments.names or BENCHMARKS:
+        row = BENCHMARKS[name]
+        if row.root and not is_root():
+            if arguments.names:
+                raise CommandError(f"bench: {name} needs root: it makes network namespaces", ExitCode.HOST_CANNOT)
+            say(f"{name}: left out, needs root")
+            continue
+        say(f"{name}: {row.summary}")
+        results[name] = {**spread(row.measure()), "unit": row.unit}
+    if arguments.json:
+        print(json.dumps(results, indent=1))
+        return ExitCode.PASSED
+    print(f"{'':32}{'min':>12}{'p50':>12}{'p99':>12}{'max':>12}{'n':>6}  unit")
+    for name, figures in results.items():
+        cells = "".join(f"{figures[key]:>12,.4g}" for key in ("min", "p50", "p99", "max"))
+        print(f"{name:32}{cells}{figures['n']:>6}  {figures['unit']}")
+    return ExitCode.PASSED
+
+
+def spread(figures: Sequence[float]) -> dict[str, Any]:
+    """Median, p99 (linear), least and greatest, and how many repeats they rest on."""
+    p50, p99 = np.percentile(figures, [50, 99])
+    return {"p50": float(p50), "p99": float(p99), "min": min(figures), "max": max(figures), "n": len(figures)}
+
+
+def _words(operation: str) -> list[float]:
+    return [value / 1000 for value in _json_of("emulators.word_bench", operation)]
+
+
+def _rdma_ratio(kind: str, over: str, under: str, figure: str, repeats: int = 3) -> list[float]:
+    """One thing's `figure` over another's, both measured in the same run of `emulators.rnic_bench`."""
+    ratios = []
+    for _ in range(repeats):
+        rows = {row["what"]: row[figure] for row in _json_of("emulators.rnic_bench", "--json")[kind]}
+        upper = next(value for what, value in rows.items() if what.startswith(over))
+        lower = next(value for what, value in rows.items() if what.startswith(under))
+        ratios.append(upper / lower)
+    return ratios
+
+
+def _json_of(module: str, *arguments: str) -> Any:
+    words = [sys.executable, "-m", module, *arguments]
+    done = subprocess.run(words, cwd=SOURCE, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise CommandError(f"{module}: {(done.stderr or done.stdout).strip().splitlines()[-1]}", ExitCode.ERRORED)
+    return json.loads(done.stdout)
+
+
+def _simulated_events() -> list[float]:
+    spec = read_spec(EXPERIMENTS / "blink" / "small.toml")
+    rates = []
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(5):
+            prepared = prepare(spec, folder, clock="simulated")
+            start = time.perf_counter()
+            simulate(prepared.plans[0], prepared.folder)
+            elapsed = time.perf_counter() - start
+            lines = sum(path.read_bytes().count(b"\n") for path in log_files(prepared.folder.events))
+            rates.append(lines / elapsed)
+    return rates
+
+
+BENCHMARKS: dict[str, Benchmark] = {
+    "ring_scan_4096": Benchmark("one scan of 4,096 slot words for pending ones", "us", lambda: _words("ring_scan")),
+    "slot_cas": Benchmark("compare-and-swap of a slot word by the CPU", "us", lambda: _words("slot_cas")),
+    "rdma_read_64B_vs_udp": Benchmark(
+        "64-byte READ round trip ÷ bare UDP ping-pong, medians of one run", "ratio",
+        lambda: _rdma_ratio("round_trips", "READ of 64 B", "UDP", "p50_us"), root=True,
+    ),
+    "rdma_write_packets_vs_sendto": Benchmark(
+        "packets a second of 1 MiB WRITEs ÷ bare sendto of equal packets", "ratio",
+        lambda: _rdma_ratio("streams", "WRITE", "sendto", "packets_per_s"), root=True,
+    ),
+    "simulated_events_per_s": Benchmark("events of the small experiment a second", "events/s", _simulated_events),
+}  # fmt: skip
+"""What can be measured."""
