@@ -256,7 +256,7 @@ def _say(folder: Path, address: str, port: int) -> None:
     path = folder / "control" / "serve.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(".serve.json")
-    draft.write_bytes(msgspec.json.encode({"address": address, "port": port, "url": f"http://{address}:{port}/v1"}))
+    draft.write_bytes(msgspec.json.encode({"base_url": f"http://{address}:{port}/v1"}) + b"\n")
     draft.rename(path)
 
 

@@ -6,8 +6,9 @@ from emulators.quick_vocabulary import QuickVocabulary
 from testbed.serving.text_model import bundled_text
 
 PIECES = [
-    " ", "  ", "\n", "\r\n", "\t", "a", "Alice", "don't", "12345", "½", "٣", "é", "e\u0301", "日本", "ひら", "カナ", "🙂", "…", ",", "!?",
-    "<｜User｜>", "<｜end▁of▁sentence｜>", "<", "｜", "\u00a0", "\u2028", "\x00", "\x85", "_", "$", "ﬁ", "\ud800",
+    " ", "  ", "\n", "\r\n", "\t", "a", "Alice", "don't", "12345", "½", "٣", "é", "e\u0301", "日本", "ひら", "カナ",
+    "🙂", "…", ",", "!?", "<｜User｜>", "<｜end▁of▁sentence｜>", "<", "｜", "\u00a0", "\u2028", "\x00", "\x85",
+    "_", "$", "ﬁ", "\ud800",
 ]  # fmt: skip
 
 
