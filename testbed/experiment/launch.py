@@ -8,12 +8,13 @@ under the simulated clock in this process and writes the same files of events as
 from __future__ import annotations
 
 import hashlib
+import os
+import select
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal, NamedTuple
@@ -32,6 +33,9 @@ __all__ = ["Prepared", "WallEnd", "launch_wall", "note_end", "prepare", "serve_i
 Progress = Callable[[str], None]
 """Takes one line of a process's words."""
 
+LONGEST_LINE = 1 << 16
+"""Bytes of a process's line that are passed on; the rest is a line of its own (fault F5)."""
+_LOOK_S = 0.2
 SOURCE = Path(__file__).resolve().parents[2]
 
 
@@ -141,44 +145,83 @@ def serve_in_process(
 
 
 def _watch(words: Sequence[str], progress: Progress) -> WallEnd:
-    """Runs a process to its end and passes its lines on."""
-    # In a session of its own, Ctrl-C reaches it only through us, once, and it can take its time to clean up.
-    child = subprocess.Popen(
-        words,
-        cwd=SOURCE,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
+    """Runs a process to its end and passes its lines on. It ends with us, except where we are killed."""
     last = ""
-    with _signals_to(child) as signalled:
-        assert child.stdout is not None
-        for line in child.stdout:
-            text = line.decode(errors="replace").rstrip()
-            if text:
-                last = text
-                progress(text)
-        code = child.wait()
-    child.stdout.close()
-    return WallEnd(code, last, bool(signalled))
+    with _Signals() as signals:
+        # In a session of its own, Ctrl-C reaches it only through us, once, and it can take its time to clean up.
+        child = subprocess.Popen(
+            words,
+            cwd=SOURCE,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            signals.pass_to(child)
+            for line in _lines(child):
+                last = line
+                progress(line)
+            code = child.wait()
+        except BaseException:
+            # Whoever listened has failed; nobody may go on emulating behind our back.
+            child.terminate()
+            child.wait()
+            raise
+        finally:
+            if child.stdout is not None:
+                child.stdout.close()
+    return WallEnd(code, last, bool(signals.came))
 
 
-@contextmanager
-def _signals_to(child: subprocess.Popen[bytes]) -> Iterator[list[int]]:
-    """While open, SIGINT and SIGTERM of this process are passed to `child`; yields the list of those that came."""
-    came: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield came
-        return
+def _lines(child: subprocess.Popen[bytes]) -> Iterator[str]:
+    """What `child` says, line by line, to its end, whoever else still holds its pipe."""
+    assert child.stdout is not None
+    fd = child.stdout.fileno()
+    pending = b""
+    while True:
+        ready, _, _ = select.select([fd], [], [], _LOOK_S)
+        if not ready:
+            if child.poll() is not None:
+                break
+            continue
+        data = os.read(fd, 1 << 16)
+        if not data:
+            break
+        *whole, pending = (pending + data).split(b"\n")
+        while len(pending) > LONGEST_LINE:
+            whole.append(pending[:LONGEST_LINE])
+            pending = pending[LONGEST_LINE:]
+        yield from filter(None, (line.decode(errors="replace").rstrip() for line in whole))
+    if pending.strip():
+        yield pending.decode(errors="replace").rstrip()
 
-    def pass_on(number: int, _frame: FrameType | None) -> None:
-        came.append(number)
-        child.send_signal(number)
 
-    before = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield came
-    finally:
-        for number, handler in before.items():
+class _Signals:
+    """While open, SIGINT and SIGTERM of this process are kept, and passed on to a child as soon as there is one."""
+
+    def __init__(self) -> None:
+        self.came: list[int] = []
+        self._child: subprocess.Popen[bytes] | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> _Signals:
+        # Only the main thread of a process may set handlers; elsewhere signals are somebody else's.
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._take) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        for number, handler in self._before.items():
             signal.signal(number, handler)
+
+    def pass_to(self, child: subprocess.Popen[bytes]) -> None:
+        """From now on signals go to `child`, those that have come already first."""
+        self._child = child
+        for number in tuple(self.came):
+            child.send_signal(number)
+
+    def _take(self, number: int, _frame: FrameType | None) -> None:
+        self.came.append(number)
+        if self._child is not None:
+            self._child.send_signal(number)

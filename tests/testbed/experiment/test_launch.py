@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.experiment.launch import launch_wall, note_end, prepare
+from testbed.experiment.launch import LONGEST_LINE, launch_wall, note_end, prepare
 from testbed.experiment.provenance import read_provenance
 from testbed.experiment.reading import spec_from_bytes, spec_from_tables
 from testbed.experiment.run_folder import RunFolder, RunFolderError, RunStatus
@@ -113,6 +113,45 @@ def test_signals_go_on_to_the_bench_which_may_take_its_time(tmp_path: Path, numb
     assert (end.code, end.last_words, end.signalled) == (0, f"cleaned after {int(number)}", True)
     assert signal.getsignal(number) == before
     assert time.monotonic() - started < 25
+
+
+def test_a_bench_whose_listener_fails_is_ended(tmp_path: Path) -> None:
+    program = (
+        "def end(number, frame):\n"
+        f"    pathlib.Path({str(tmp_path / 'ended')!r}).write_text('x')\n    sys.exit(0)\n"
+        "signal.signal(signal.SIGTERM, end)\nprint('running', flush=True)\ntime.sleep(30)\n"
+    )
+
+    def fail(line: str) -> None:
+        raise BrokenPipeError("nobody reads")
+
+    with pytest.raises(BrokenPipeError):
+        launch_wall(RunFolder.create(tmp_path, "run"), progress=fail, python=bench(tmp_path, program))
+    assert (tmp_path / "ended").exists()
+
+
+def test_a_process_left_behind_with_the_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    """A bench that is killed may leave processes that hold its standard output."""
+    program = (
+        "child = os.fork()\nif child == 0:\n    time.sleep(20)\n    os._exit(0)\n"
+        f"pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(child))\n"
+        "print('last', end='', flush=True)\nos.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    started = time.monotonic()
+    try:
+        end = launch_wall(RunFolder.create(tmp_path, "run"), python=bench(tmp_path, program))
+    finally:
+        os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+    assert (end.code, end.last_words) == (-signal.SIGKILL, "last")
+    assert time.monotonic() - started < 15
+
+
+def test_a_huge_line_comes_in_pieces(tmp_path: Path) -> None:
+    lines: list[str] = []
+    program = "print('x' * 200_000)"
+    launch_wall(RunFolder.create(tmp_path, "run"), progress=lines.append, python=bench(tmp_path, program))
+    assert sum(map(len, lines)) == 200_000
+    assert max(map(len, lines)) <= 2 * LONGEST_LINE
 
 
 def test_a_bench_that_cannot_start_is_told(tmp_path: Path) -> None:
