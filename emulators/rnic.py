@@ -40,6 +40,8 @@ from testbed.network.queue_pair import QueuePair
 from testbed.units import MICROSECOND, MILLISECOND, SECOND
 
 EXIT_BAD_INPUT, EXIT_HOST_CANNOT, EXIT_ERRORED = 2, 3, 4
+RETRANSMISSION_TIMEOUT = 4_096 << 15
+"""134 ms: a virtual machine may stall its processes for longer than the usual 67 ms; given up after about 1 s."""
 TIMER_LOOK = MILLISECOND
 """How often a busy loop looks at the queue pairs' timers."""
 DESK_LOOK = 10 * MILLISECOND
@@ -81,7 +83,9 @@ class Rnic:
         ]
         self._readable = self.ports
         self._port_of = {port.socket.fileno(): port for port in self.ports}
-        self._add_queue_pairs(node, settings or ConnectionSettings(path_mtu=plan.path_mtu))
+        if settings is None:
+            settings = ConnectionSettings(path_mtu=plan.path_mtu, retransmission_timeout=RETRANSMISSION_TIMEOUT)
+        self._add_queue_pairs(node, settings)
         self.desk = Desk(path, node, self.regions, journal)
 
     def _add_queue_pairs(self, node: NodePlan, settings: ConnectionSettings) -> None:
