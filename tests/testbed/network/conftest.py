@@ -1,4 +1,4 @@
-"""Two queue pairs back to back on a fake wire: what h11 and aioquic test their protocols with."""
+"""Two queue pairs back to back, as h11 and aioquic test their protocols, and plans for simulated wires."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import heapq
 from collections.abc import Callable
 from itertools import count
 from random import Random
+from typing import Any
 
 import pytest
 
-from testbed.machine import Completion, Received, RemoteAddress, Verb
+from testbed.experiment.plan import FabricPlan, NodePlan, Plan, PortPlan, QueuePairPlan, RegionPlan
+from testbed.machine import Completion, Message, Received, RemoteAddress, Verb
 from testbed.network.connection import Connection, ConnectionSettings
+from testbed.network.lanes import LaneTable
 from testbed.network.memory_region import Access, MemoryRegion, PlainMemory, RegionTable
 from testbed.network.queue_pair import QueuePair
 
@@ -118,3 +121,83 @@ def rough_wire() -> Callable[..., Callable[[str, bytes], list[tuple[int, bytes]]
         return damage
 
     return make
+
+
+REGION_BYTES = 1 << 21
+REGION_ADDRESS, REGION_KEY = 0x7F00_0000_0000, 0x77
+
+
+def star(
+    names: str, *, rate: int, lanes: LaneTable | None = None, levels: tuple[int, ...] = (0,), path_mtu: int = 4096
+) -> Plan:
+    """A plan with a node a letter, all on one switch, and a queue pair for each pair of nodes and service level."""
+    address = {name: f"10.61.0.{place + 1}" for place, name in enumerate(names)}
+    mac = {name: f"02:00:00:00:00:{place + 1:02x}" for place, name in enumerate(names)}
+
+    def number(name: str, peer: str, level: int) -> int:
+        return (names.index(name) + 1) << 16 | names.index(peer) << 8 | level
+
+    nodes = tuple(
+        NodePlan(
+            name, "gpu", "hardware", 64,
+            (PortPlan("cnic0", "compute", address[name], mac[name], rate, rate),),
+            tuple(
+                QueuePairPlan(
+                    peer, "cnic0", number(name, peer, level), number(peer, name, level), address[peer], 1, 1, level
+                )
+                for peer in names
+                for level in levels
+                if peer != name
+            ),
+            (RegionPlan("memory", REGION_BYTES, REGION_ADDRESS, REGION_KEY),),
+        )
+        for name in names
+    )  # fmt: skip
+    fabric = FabricPlan("compute", "10.61.0.0/24", 4200, roce=True, lanes=lanes)
+    return Plan("run", "abcdef", "simulated", "x", "x", 1, 1.0, 1, path_mtu, (fabric,), nodes, {}, {})
+
+
+class Driver:
+    """Drives a simulated wire and writes down what it tells, with the moment."""
+
+    def __init__(self, wire: Any, memories: dict[tuple[str, str], PlainMemory]) -> None:
+        self.wire = wire
+        self.memories = memories
+        self.now = 0
+        self.told: list[tuple[int, str, Message]] = []
+
+    @staticmethod
+    def remote(offset: int = 0) -> RemoteAddress:
+        return RemoteAddress(REGION_ADDRESS + offset, REGION_KEY)
+
+    def post(self, name: str, verb: Verb) -> None:
+        self.wire.post(self.now, name, verb)
+
+    def run(self, until: int = 1 << 62) -> None:
+        """Until the wire is quiet or `until` has come."""
+        for _ in range(500_000):
+            moment = self.wire.deadline()
+            if moment is None or moment > until:
+                self.now = self.now if moment is None else until
+                return
+            self.now = moment
+            self.told += [(moment, name, message) for name, message in self.wire.wake(moment)]
+        raise AssertionError("never quiet")
+
+    def ends(self, name: str) -> dict[int, int]:
+        """When each verb of a node was completed."""
+        return {m.ticket: t for t, node, m in self.told if node == name and isinstance(m, Completion)}
+
+
+@pytest.fixture
+def make_driver() -> Callable[..., Driver]:
+    def make(kind: Any, plan: Plan, **arguments: Any) -> Driver:
+        memories = {(node.name, "memory"): PlainMemory(REGION_BYTES) for node in plan.nodes}
+        return Driver(kind(plan, memories, **arguments), memories)
+
+    return make
+
+
+@pytest.fixture
+def make_star() -> Callable[..., Plan]:
+    return star
