@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections import Counter, defaultdict
 from pathlib import Path
 
@@ -30,7 +33,8 @@ from testbed.experiment.simulation import Progress, SimulationEnd, simulate
 from testbed.machine import Event
 from testbed.serving.tokens import Vocabulary, deepseek_vocabulary
 
-SMALL = Path(__file__).resolve().parents[3] / "fixtures" / "experiments" / "blink" / "small.toml"
+TOP = Path(__file__).resolve().parents[3]
+SMALL = TOP / "fixtures" / "experiments" / "blink" / "small.toml"
 
 
 @pytest.fixture(scope="module")
@@ -231,3 +235,33 @@ def test_a_workload_of_nothing_ends_at_once(tmp_path: Path, vocabulary: Vocabula
     end, records = ran(tmp_path, vocabulary, "workload.requests=0")
     assert end.outcome == "passed"
     assert not of(records, RequestSent)
+
+
+def test_another_process_with_another_hash_seed_writes_the_same(tmp_path: Path) -> None:
+    """What is iterated in an order must not be a set of text: its order changes from process to process."""
+    told = []
+    for seed in ("1", "2"):
+        folder = tmp_path / seed
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, str(SMALL), str(folder)],
+            cwd=TOP,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        told.append(contents(Path(done.stdout.strip())))
+    assert told[0] == told[1]
+    assert told[0]
+
+
+PROGRAM = """
+import sys
+from testbed.experiment.launch import prepare, simulate
+from testbed.experiment.reading import read_spec
+
+run = prepare(read_spec(sys.argv[1]), sys.argv[2], clock="simulated")
+assert simulate(run.plans[0], run.trials[0]).outcome == "passed"
+print(run.folder.events)
+"""
