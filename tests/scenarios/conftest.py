@@ -13,9 +13,7 @@ from testbed.experiment.reading import read_spec
 
 sys.path.insert(0, str(Path(__file__).parent))  # tests are imported by path; these are their shared modules
 
-from whole_run import TOP, BenchProcess
-
-EXPERIMENTS = TOP / "fixtures" / "experiments" / "blink"
+from whole_run import EXPERIMENTS, BenchProcess
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from testbed.events.log import Record, check_log, log_files, read_log
 from testbed.events.schema import BLINK_STEPS
 
 TOP = Path(__file__).resolve().parents[2]
+EXPERIMENTS = TOP / "fixtures" / "experiments" / "blink"
 
 
 class BenchProcess:

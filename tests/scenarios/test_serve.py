@@ -1,0 +1,140 @@
+"""`looplane serve`: an unmodified OpenAI client against the whole emulation, and against the single process."""
+
+import asyncio
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import openai
+import pytest
+import whole_run
+
+from testbed.events.log import check_log
+
+MODEL = "llama-3-8b"
+MESSAGES = [{"role": "user", "content": "Where does the white rabbit go?"}]
+LONG = {"ignore_eos": True}
+USAGE = {"include_usage": True}
+
+
+class Serving:
+    """`looplane serve FILE --json` as a user starts it."""
+
+    def __init__(self, folder, *arguments):
+        self.said = folder / "serve.txt"
+        words = [sys.executable, "-m", "testbed.command", "serve", str(whole_run.EXPERIMENTS / "serve.toml"), "--json"]
+        with self.said.open("wb") as said:
+            self.process = subprocess.Popen(
+                [*words, "--out", str(folder), *arguments],
+                cwd=whole_run.TOP, stdout=subprocess.PIPE, stderr=said, stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )  # fmt: skip
+        line = self.process.stdout.readline()
+        assert line, self.said.read_text(errors="replace")
+        found = json.loads(line)
+        self.base_url, self.folder = found["base_url"], found["folder"]
+
+    @property
+    def root(self):
+        return self.base_url.removesuffix("/v1")
+
+    def stop(self):
+        """Ctrl-C; its exit code."""
+        self.process.send_signal(signal.SIGINT)
+        try:
+            return self.process.wait(90)
+        finally:
+            if self.process.poll() is None:
+                os.kill(self.process.pid, signal.SIGKILL)
+            self.process.stdout.close()
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        "sim",
+        pytest.param("namespace", marks=pytest.mark.root),
+        pytest.param("docker", marks=[pytest.mark.root, pytest.mark.docker]),
+    ],
+)
+def serving(request, tmp_path_factory):
+    on = ["--on", "sim"] if request.param == "sim" else ["--on", "mininet", "--set", f"nodes={request.param}"]
+    found = Serving(tmp_path_factory.mktemp("serve"), *on)
+    yield found
+    assert found.stop() == 0, found.said.read_text(errors="replace")
+    for node in ("dpu0", "gpu0", "bench"):
+        assert check_log(Path(found.folder) / "events" / f"{node}.jsonl")
+
+
+@pytest.fixture
+def client(serving):
+    with openai.OpenAI(base_url=serving.base_url, api_key="none", max_retries=0, timeout=60) as found:
+        yield found
+
+
+def test_sync_client(client):
+    assert [model.id for model in client.models.list()] == [MODEL]
+    said = {"model": MODEL, "max_tokens": 12, "seed": 1, "extra_body": LONG}
+    whole = client.chat.completions.create(messages=MESSAGES, **said)
+    *chunks, last = client.chat.completions.create(messages=MESSAGES, **said, stream=True, stream_options=USAGE)
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == whole.choices[0].message.content
+    assert last.usage == whole.usage
+    assert whole.usage.completion_tokens == 12
+    text = client.completions.create(prompt="Once", **said)
+    pieces = [chunk.choices[0].text for chunk in client.completions.create(prompt="Once", **said, stream=True)]
+    assert "".join(pieces) == text.choices[0].text
+    assert text.choices[0].finish_reason == "length"
+
+
+def test_async_client(serving):
+    async def run():
+        async with openai.AsyncOpenAI(base_url=serving.base_url, api_key="none", max_retries=0, timeout=60) as client:
+
+            async def one(number):
+                stream = await client.chat.completions.create(
+                    model=MODEL, messages=[{"role": "user", "content": f"Number {number}"}], max_tokens=8 + number,
+                    stream=True, stream_options=USAGE, extra_body=LONG,
+                )  # fmt: skip
+                return [chunk async for chunk in stream][-1].usage.completion_tokens
+
+            whole = await client.completions.create(model=MODEL, prompt="a", max_tokens=3, extra_body=LONG)
+            return whole.usage.completion_tokens, await asyncio.gather(*map(one, range(8)))
+
+    assert asyncio.run(run()) == (3, list(range(8, 16)))
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        ({"model": "other"}, openai.NotFoundError),
+        ({"max_tokens": -1}, openai.BadRequestError),
+        ({"max_tokens": 100_000}, openai.BadRequestError),
+    ],
+)
+def test_error_classes(client, said, error):
+    with pytest.raises(error):
+        client.completions.create(**{"model": MODEL, "prompt": "a", **said})
+
+
+def test_tokens_come_one_by_one_and_not_in_a_heap(client):
+    """Nothing on the way may gather the stream: steps of 6 ms and more of true time must be seen apart."""
+    stream = client.completions.create(model=MODEL, prompt="a", max_tokens=40, stream=True, extra_body=LONG)
+    times = [time.monotonic() for _ in stream]
+    gaps = sorted(after - before for before, after in itertools.pairwise(times))
+    assert gaps[len(gaps) // 2] > 0.004
+
+
+def test_client_that_leaves_frees_its_slot(serving, client):
+    stream = client.completions.create(model=MODEL, prompt="a", max_tokens=4000, stream=True, extra_body=LONG)
+    next(stream)
+    stream.close()
+    end = time.monotonic() + 20
+    while httpx.get(f"{serving.root}/load").json() != {"server_load": 0}:
+        assert time.monotonic() < end
+        time.sleep(0.05)
