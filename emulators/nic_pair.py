@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 import select
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -122,13 +123,13 @@ class NicPair:
         self._sizes = sizes or QueueSizes()
         self._receives = receives
         self._receive_bytes = receive_bytes
-        self._folder = tempfile.TemporaryDirectory(prefix="looplane-pair-")
-        self.folder = Path(self._folder.name)
+        self.folder = Path()
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.verbs: dict[str, Verbs] = {}
         self.memories: dict[str, SharedMemory] = {}
 
     def __enter__(self) -> NicPair:
+        self.folder = Path(tempfile.mkdtemp(prefix="looplane-pair-"))
         try:
             (self.folder / "plan.json").write_bytes(write_plan(self.plan))
             (self.folder / "control").mkdir()
@@ -157,7 +158,7 @@ class NicPair:
                 process.wait()
         for memory in self.memories.values():
             memory.close()
-        self._folder.cleanup()
+        shutil.rmtree(self.folder)
 
     @property
     def remote(self) -> RemoteAddress:

@@ -50,6 +50,14 @@ SHORTEST_SLEEP = 30 * MICROSECOND
 """Waits for the uplink's pace below this are not worth a system call."""
 
 
+class BadPlan(Exception):
+    """The plan asks for what no NIC can do."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"plan.json: {reason}")
+
+
 class Rnic:
     """The NIC of one node: ports, queue pairs, regions, and the software that is connected, if any."""
 
@@ -64,7 +72,7 @@ class Rnic:
         faults: Faults | None = None,
         settings: ConnectionSettings | None = None,
     ) -> None:
-        """Opens everything. Raises OSError for an address or port that cannot be had, `PathTaken`."""
+        """Opens everything. Raises OSError for an address or port that cannot be had, `PathTaken`, `BadPlan`."""
         self.regions = RegionTable()
         self.journal = journal
         self.stopping = False
@@ -77,10 +85,8 @@ class Rnic:
         self._touched: list[Endpoint] = []
         self._timers_looked_at = self._desk_looked_at = 0
         self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        fabrics = {fabric.name: fabric for fabric in plan.fabrics}
-        self.ports = [
-            Port(port, fabrics[port.fabric], faults) for port in node.ports if fabrics[port.fabric].roce
-        ]
+        fabrics = {fabric.name: fabric for fabric in plan.fabrics if fabric.roce}
+        self.ports = [Port(port, fabrics[port.fabric], faults) for port in node.ports if port.fabric in fabrics]
         self._readable = self.ports
         self._port_of = {port.socket.fileno(): port for port in self.ports}
         if settings is None:
@@ -91,17 +97,22 @@ class Rnic:
     def _add_queue_pairs(self, node: NodePlan, settings: ConnectionSettings) -> None:
         ports = {port.plan.interface: port for port in self.ports}
         for pair in node.queue_pairs:
-            port = ports[pair.interface]
-            connection = Connection(
-                peer=pair.peer,
-                number=pair.number,
-                peer_number=pair.peer_number,
-                address=port.plan.address,
-                peer_address=pair.peer_address,
-                initial_psn=pair.initial_psn,
-                peer_psn=pair.peer_psn,
-                service_level=pair.service_level,
-            )
+            port = ports.get(pair.interface)
+            if port is None:
+                raise BadPlan(f"node {node.name}: queue pair {pair.number:#x} is on {pair.interface}, no RoCE port")
+            try:
+                connection = Connection(
+                    peer=pair.peer,
+                    number=pair.number,
+                    peer_number=pair.peer_number,
+                    address=port.plan.address,
+                    peer_address=pair.peer_address,
+                    initial_psn=pair.initial_psn,
+                    peer_psn=pair.peer_psn,
+                    service_level=pair.service_level,
+                )
+            except ValueError as error:
+                raise BadPlan(f"node {node.name}: queue pair {pair.number:#x}: {error}") from error
             queue_pair = QueuePair(connection, self.regions, settings)
             queue_pair.connect()
             self._endpoints[pair.number] = port.add(queue_pair)
@@ -260,10 +271,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         remarks = _become_hardware(options.fifo, options.cores)
         spin_us = options.spin_us if options.spin_us >= 0 else _spin_us()
         rnic = Rnic(plan, node, options.socket, journal, spin_ns=spin_us * MICROSECOND, faults=faults)
-    except (OSError, PathTaken) as error:
+    except (OSError, PathTaken, BadPlan) as error:
+        code = EXIT_BAD_INPUT if isinstance(error, BadPlan) else EXIT_HOST_CANNOT
         print(f"{node.name}: the soft RNIC cannot start: {error}", file=sys.stderr)
-        journal.close(EXIT_HOST_CANNOT, str(error))
-        return EXIT_HOST_CANNOT
+        journal.close(code, str(error))
+        return code
     for remark in remarks:
         journal.say(remark, "warning")
 

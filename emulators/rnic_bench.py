@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from emulators.nic_pair import LinkedNamespaces, NicPair, wait_for
+from emulators.shared_memory import SharedMemory
 from testbed.clocks.wall import nearest_rank
 from testbed.machine import CompareSwap, Completion, CompletionStatus, Read, Verb, Write
 from testbed.units import MIB, MICROSECOND, SECOND
@@ -94,11 +95,20 @@ class Stream(msgspec.Struct, frozen=True):
     receiver_cpu_us: float
 
 
+class Operation(msgspec.Struct, frozen=True):
+    """One operation on shared memory, called from Python in a tight loop."""
+
+    what: str
+    ns: float
+    """Best of five rounds."""
+
+
 class Report(msgspec.Struct, frozen=True):
     """All that this bench measures."""
 
     round_trips: tuple[RoundTrip, ...]
     streams: tuple[Stream, ...]
+    operations: tuple[Operation, ...]
 
 
 def cpu_ns(pid: int) -> int:
@@ -182,6 +192,28 @@ def udp_stream(namespaces: LinkedNamespaces, packets: int) -> Stream:
     return _stream("sendto of 4,112 B, bare UDP", count, elapsed, (int(sent) * count // packets, used))
 
 
+def memory_operations(count: int = 20_000) -> tuple[Operation, ...]:
+    """What the words of a ring cost: loads, stores and the CPU's atomics on memory that another process maps too."""
+    memory = SharedMemory.create(4096, populate=True)
+    calls: dict[str, Callable[[], object]] = {
+        "load": lambda: memory.load(64),
+        "store": lambda: memory.store(64, 1),
+        "fetch_add": lambda: memory.fetch_add(64, 1),
+        "compare_swap": lambda: memory.compare_swap(128, 0, 0),
+    }
+    operations = []
+    for what, call in calls.items():
+        rounds = []
+        for _ in range(5):
+            start = time.perf_counter_ns()
+            for _ in range(count):
+                call()
+            rounds.append((time.perf_counter_ns() - start) / count)
+        operations.append(Operation(what, min(rounds)))
+    memory.close()
+    return tuple(operations)
+
+
 def measure(turns: int = 2000, messages: int = 60, options: tuple[str, ...] = ()) -> Report:
     """Runs everything, about ten seconds. Raises OSError where namespaces cannot be made."""
     with LinkedNamespaces() as namespaces:
@@ -195,7 +227,7 @@ def measure(turns: int = 2000, messages: int = 60, options: tuple[str, ...] = ()
             )
             writes = write_stream(pair, messages)
             reads = read_stream(pair, turns // 4)
-    return Report((udp, read, swap), (udp_packets, writes, reads))
+    return Report((udp, read, swap), (udp_packets, writes, reads), memory_operations())
 
 
 def main() -> int:
@@ -219,6 +251,8 @@ def main() -> int:
     for stream in report.streams:
         cpu = f"sender {stream.sender_cpu_us:5.1f} us/packet  receiver {stream.receiver_cpu_us:5.1f} us/packet"
         print(f"{stream.what:28} {stream.packets_per_s:9,.0f} packets/s  {cpu}")
+    for operation in report.operations:
+        print(f"{operation.what:28} {operation.ns:9,.0f} ns")
     return 0
 
 

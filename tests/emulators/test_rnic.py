@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from emulators.nic_pair import OWNER, REGION, REQUESTER, LinkedNamespaces, NicPair, wait_for
@@ -18,6 +19,7 @@ from emulators.rnic_ports import MAKE_UP
 from emulators.verbs import NicDeclined, NoNic, Verbs
 from emulators.verbs_ring import QueueSizes
 from testbed.events.log import read_log
+from testbed.experiment.plan import write_plan
 from testbed.machine import (
     CompareSwap,
     Completion,
@@ -255,7 +257,11 @@ def test_many_connections_leave_the_nic_as_it_was(pair: NicPair) -> None:
 
     def descriptors() -> int:
         """The fewest within half a second: the NIC hears of the last one's end a little later."""
-        return min(len(os.listdir(f"/proc/{process}/fd")) for _ in range(50) if time.sleep(0.01) is None)
+        counts = []
+        for _ in range(50):
+            time.sleep(0.01)
+            counts.append(len(os.listdir(f"/proc/{process}/fd")))
+        return min(counts)
 
     def pages() -> int:
         return int(Path(f"/proc/{process}/statm").read_text().split()[1])
@@ -437,6 +443,29 @@ def test_a_killed_nics_path_is_taken_over_and_a_living_ones_is_not(pair: NicPair
 def test_bad_input_is_one_line_and_exit_2(steady: NicPair, arguments: list[str], message: str) -> None:
     paths = ["--run", str(steady.folder), "--socket", str(steady.folder / "other")]
     command = [sys.executable, "-m", "emulators.rnic", *paths, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"interface": "eth7"}, "node gpu0: queue pair 0x200 is on eth7, no RoCE port"),
+        ({"initial_psn": 1 << 24}, "node gpu0: queue pair 0x200: initial_psn is 16777216; allowed is 0 to 16777215"),
+    ],
+)
+def test_a_plan_that_no_nic_can_follow_is_one_line_and_exit_2(
+    steady: NicPair, tmp_path: Path, changes: dict[str, object], message: str
+) -> None:
+    plan = steady.plan
+    owner = plan.nodes[1]
+    pair = msgspec.structs.replace(owner.queue_pairs[0], **changes)
+    owner = msgspec.structs.replace(owner, queue_pairs=(pair,))
+    (tmp_path / "plan.json").write_bytes(write_plan(msgspec.structs.replace(plan, nodes=(plan.nodes[0], owner))))
+    paths = ["--run", str(tmp_path), "--socket", str(tmp_path / "nic")]
+    command = [sys.executable, "-m", "emulators.rnic", *paths, "--node", OWNER]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2
     assert message in done.stderr
