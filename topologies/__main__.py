@@ -56,7 +56,7 @@ def _run(folder: Path, nodes: str | None, *, serve: bool) -> int:
     lacking = abilities.lacking_for_a_run()
     if lacking:
         for finding in lacking:
-            print(f"this host cannot: {finding.name}: {finding.meaning} ({finding.mend})", file=sys.stderr)
+            print(f"this host cannot: {finding.name}: {finding.detail} ({finding.remedy})", file=sys.stderr)
         return ExitCode.HOST_CANNOT
     from topologies.bench_run import execute  # imports mininet, which `lacking_for_a_run` has made sure of
 
@@ -84,7 +84,7 @@ def _doctor(*, as_json: bool) -> int:
     findings = abilities.probe_all()
     usable = not abilities.lacking(findings)
     if as_json:
-        print(msgspec.json.encode({"emulation": usable, "findings": findings}).decode())
+        print(msgspec.json.encode({"can_emulate": usable, "findings": findings}).decode())
     else:
         for line in abilities.lines(findings):
             print(line)

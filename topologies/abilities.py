@@ -23,7 +23,7 @@ from testbed.command.places import state_folder
 from topologies import cells, docker_host
 from topologies.processes import fifo_allowed
 
-Status = Literal["ok", "degraded", "missing"]
+Level = Literal["ok", "note", "warning", "missing"]
 GIB = 1 << 30
 _PROBE_TIMEOUT_S = 20
 
@@ -32,13 +32,14 @@ class Finding(msgspec.Struct, frozen=True):
     """One ability of the host."""
 
     name: str
-    status: Status
-    meaning: str
+    level: Level
+    """`missing` where no run on Mininet is possible without it, `warning` where runs are degraded, `note` where
+    something is absent that we do without.
+    """
+    detail: str
     """What was found, and what follows from it."""
-    mend: str = ""
+    remedy: str = ""
     """A command, or a piece of advice, that would make it ok; empty when it is, or when nothing would."""
-    needed: bool = False
-    """Whether no run on Mininet is possible without it."""
 
 
 QDISCS: dict[str, tuple[str, bool, str]] = {
@@ -66,7 +67,7 @@ def probe_all() -> list[Finding]:
 
 def lacking(findings: Iterable[Finding]) -> list[Finding]:
     """What a run on Mininet cannot do without and this host has not."""
-    return [finding for finding in findings if finding.needed and finding.status == "missing"]
+    return [finding for finding in findings if finding.level == "missing"]
 
 
 def lacking_for_a_run() -> list[Finding]:
@@ -84,13 +85,12 @@ def docker_usable() -> bool:
 
 def lines(findings: Iterable[Finding]) -> list[str]:
     """The findings for a terminal."""
-    marks = {"ok": "ok      ", "degraded": "degraded", "missing": "MISSING "}
+    marks = {"ok": "ok     ", "note": "note   ", "warning": "warning", "missing": "MISSING"}
     text = []
     for finding in findings:
-        mark = marks[finding.status] if finding.needed or finding.status != "missing" else "absent  "
-        text.append(f"{mark} {finding.name}: {finding.meaning}")
-        if finding.mend:
-            text.append(f"         to mend: {finding.mend}")
+        text.append(f"{marks[finding.level]} {finding.name}: {finding.detail}")
+        if finding.remedy:
+            text.append(f"        to mend: {finding.remedy}")
     return text
 
 
@@ -113,25 +113,25 @@ def _program(row: tuple[str, str, bool, str]) -> Finding:
     name, package, needed, purpose = row
     path = shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
     if path:
-        return Finding(name, "ok", f"{path}, for {purpose}", needed=needed)
-    return Finding(name, "missing", f"not installed: {purpose}", f"apt-get install {package}", needed)
+        return Finding(name, "ok", f"{path}, for {purpose}")
+    return Finding(name, "missing" if needed else "note", f"not installed: {purpose}", f"apt-get install {package}")
 
 
 def _root() -> Finding:
     if os.geteuid() == 0:
-        return Finding("root", "ok", "may make namespaces and containers", needed=True)
-    return Finding("root", "missing", "only the simulated clock can be used", "run as root", needed=True)
+        return Finding("root", "ok", "may make namespaces and containers")
+    return Finding("root", "missing", "only the simulated clock can be used", "run as root")
 
 
 def _mininet() -> Finding:
     name = "mininet (Python)"
     if importlib.util.find_spec("mininet") is None:
         where = f"not importable from {sys.executable}"
-        return Finding(name, "missing", where, f"{sys.executable} -m pip install mininet==2.3.0.dev6", needed=True)
+        return Finding(name, "missing", where, f"{sys.executable} -m pip install mininet==2.3.0.dev6")
     if importlib.util.find_spec("distutils") is None:
         meaning = f"Mininet needs distutils, which Python {sys.version_info[0]}.{sys.version_info[1]} has no more"
-        return Finding(name, "missing", meaning, f"{sys.executable} -m pip install setuptools", needed=True)
-    return Finding(name, "ok", f"importable from {sys.executable}", needed=True)
+        return Finding(name, "missing", meaning, f"{sys.executable} -m pip install setuptools")
+    return Finding(name, "ok", f"importable from {sys.executable}")
 
 
 # --- the kernel's network, tried in a namespace of its own ----------------------------------------------------------
@@ -153,10 +153,10 @@ def _network() -> list[Finding]:
     said = _in_new_network("\n".join(script))
     if said is None:
         meaning = "no network namespace can be made"
-        return [Finding("network namespaces", "missing", meaning, "use a kernel with CONFIG_NET_NS", needed=True)]
+        return [Finding("network namespaces", "missing", meaning, "use a kernel with CONFIG_NET_NS")]
     answers = [line.split("|", 2) for line in said.splitlines() if line.count("|") >= 2]
     results = {name: (answer == "ok", words) for name, answer, words in answers}
-    findings = [Finding("network namespaces", "ok", "can be made", needed=True)]
+    findings = [Finding("network namespaces", "ok", "can be made")]
     purposes = {
         "veth": (True, "links"), "bridge": (True, "switches"), "u32": (True, "service levels to lanes, by DSCP"),
         **{name: (needed, purpose) for name, (_, needed, purpose) in QDISCS.items()},
@@ -165,10 +165,10 @@ def _network() -> list[Finding]:
         works, words = results.get(name, (False, "not tried"))
         kind = "qdisc " if name in QDISCS else ""
         if works:
-            findings.append(Finding(kind + name, "ok", purpose, needed=needed))
+            findings.append(Finding(kind + name, "ok", purpose))
         else:
             meaning = f"{purpose}; the kernel says: {words}"
-            findings.append(Finding(kind + name, "missing", meaning, _mend_kernel(name), needed))
+            findings.append(Finding(kind + name, "missing" if needed else "note", meaning, _mend_kernel(name)))
     return findings
 
 
@@ -197,7 +197,7 @@ def _fifo() -> Finding:
     if fifo_allowed():
         return Finding("SCHED_FIFO", "ok", "soft RNICs are not slowed by the host's load")
     meaning = "refused: soft RNICs compete for the CPU, latencies under load are not faithful"
-    return Finding("SCHED_FIFO", "degraded", meaning, "give this control group real-time runtime (cpu.rt_runtime_us)")
+    return Finding("SCHED_FIFO", "warning", meaning, "give this control group real-time runtime (cpu.rt_runtime_us)")
 
 
 def _docker() -> list[Finding]:
@@ -208,14 +208,14 @@ def _docker() -> list[Finding]:
     if docker_host.startable():
         return [Finding("docker", "ok", "no engine answers; dockerd is there and is started for a run, and stopped")]
     meaning = "no engine: nodes are plain namespaces, without memory limits"
-    return [Finding("docker", "degraded", meaning, "apt-get install docker.io")]
+    return [Finding("docker", "warning", meaning, "apt-get install docker.io")]
 
 
 def _cpus() -> Finding:
     count = len(os.sched_getaffinity(0))
     if count == 1:
         meaning = "1 core: host and hardware share it, so interference cannot be told apart"
-        return Finding("cpus", "degraded", meaning, "use a machine with two cores or more")
+        return Finding("cpus", "warning", meaning, "use a machine with two cores or more")
     return Finding("cpus", "ok", f"{count} cores: about {22_500 * count} packets/s through the lanes' arbitration")
 
 
@@ -224,7 +224,7 @@ def _cgroups() -> Finding:
     where = cells.hierarchy()
     if where is None:
         meaning = f"cgroup {found}, none writable: processes of namespace nodes are not grouped"
-        return Finding("cgroups", "degraded", meaning, "mount cgroup2 at /sys/fs/cgroup")
+        return Finding("cgroups", "warning", meaning, "mount cgroup2 at /sys/fs/cgroup")
     return Finding("cgroups", "ok", f"cgroup {found}; groups of runs under {where}")
 
 
@@ -233,7 +233,7 @@ def _pressure() -> Finding:
         Path("/proc/pressure/cpu").read_text()
     except OSError:
         meaning = "no pressure stall information: the verdict knows the CPU's load, not who waited for it"
-        return Finding("PSI", "degraded", meaning, "boot with psi=1")
+        return Finding("PSI", "warning", meaning, "boot with psi=1")
     return Finding("PSI", "ok", "CPU pressure is part of the fidelity verdict")
 
 
@@ -243,7 +243,7 @@ def _memory_lock() -> Finding:
         return Finding("ulimit -l", "ok", "unlimited: any memory region can be registered with a real RNIC")
     kib = limit // 1024
     meaning = f"{kib} KiB may be locked: a real RNIC could not register more; the soft RNIC does not mind"
-    return Finding("ulimit -l", "degraded", meaning, "ulimit -l unlimited")
+    return Finding("ulimit -l", "warning", meaning, "ulimit -l unlimited")
 
 
 def _shared_memory() -> Finding:
@@ -261,10 +261,10 @@ def _space(name: str, folder: Path, wanted: int, purpose: str) -> Finding:
     try:
         free = shutil.disk_usage(folder).free
     except OSError as fault:
-        return Finding(name, "degraded", f"{fault.strerror}; {purpose}")
+        return Finding(name, "warning", f"{fault.strerror}; {purpose}")
     text = f"{free / GIB:.1f} GiB free; {purpose}"
     if free < wanted:
-        return Finding(name, "degraded", text, f"free at least {wanted / GIB:g} GiB")
+        return Finding(name, "warning", text, f"free at least {wanted / GIB:g} GiB")
     return Finding(name, "ok", text)
 
 

@@ -1,7 +1,7 @@
 """A source tree whose nodes are small programs with known manners, so that the bench is tested as a process of its own.
 
 The tree is a copy of ours with other modules under emulators/: the bench starts what it always starts. What a node does
-is in plan.parameters: {"dpu0": "crash"}.
+is in plan.parameters, {"dpu0": "crash"}, or in the words of spec.toml.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ import http.server, json, os, pathlib, signal, socket, sys, threading, time
 folder, name = pathlib.Path(sys.argv[2]), sys.argv[4]
 control, plan = folder / "control", json.loads((folder / "plan.json").read_text())
 manner = plan["parameters"].get(name, "")
+spec = folder / "spec.toml"
+if spec.exists() and "client0 is endless" in spec.read_text() and name == "client0":
+    manner = "endless"
 facts = {
     "pid": os.getpid(), "uid": os.getuid(), "cores": sorted(os.sched_getaffinity(0)), "environ": dict(os.environ),
     "status": pathlib.Path("/proc/self/status").read_text(), "python": sys.version_info[:2],
@@ -52,7 +55,8 @@ if manner == "crash early":
 if manner == "deaf":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 if manner == "serve":
-    address = next(p["address"] for n in plan["nodes"] if n["name"] == name for p in n["ports"] if p["fabric"] == "front")
+    ports = [port for node in plan["nodes"] if node["name"] == name for port in node["ports"]]
+    address = next(port["address"] for port in ports if port["fabric"] == "front")
     class Answer(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
             self.send_response(200); self.end_headers(); self.wfile.write(self.client_address[0].encode())
@@ -96,7 +100,7 @@ class BenchTree:
     def __init__(self, folder: Path) -> None:
         self.source = folder / "source"
         skip = shutil.ignore_patterns("__pycache__")
-        for package in ("testbed", "topologies"):
+        for package in ("testbed", "topologies", "fixtures"):
             shutil.copytree(SOURCE / package, self.source / package, ignore=skip)
         emulators = self.source / "emulators"
         (emulators / "images").mkdir(parents=True)

@@ -44,7 +44,7 @@ def _of_another_run(line: str, label: str) -> bool:
     labels = re.findall(r"looplane[-/]([0-9a-f]{6})\b|\bl([0-9a-f]{6})[pb]\d", line)
     if labels:
         return label not in {part for pair in labels for part in pair}
-    return "looplane/docker" in line and (line[0] == "-" or Path("/run/looplane/docker.json").exists())
+    return line[2:7] == "mount" and "/docker" in line and (line[0] == "-" or Path("/run/looplane/docker.json").exists())
 
 
 def of_label(label: str) -> set[str]:

@@ -78,7 +78,8 @@ def test_where_a_nodes_software_finds_itself(tree: BenchTree, label: str, kind: 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
-    ("manner", "how"), [("crash early", "ended with 7"), ("crash", "ended with 7"), ("die", "ended with 137|killed by SIGKILL")]
+    ("manner", "how"),
+    [("crash early", "ended with 7"), ("crash", "ended with 7"), ("die", "ended with 137|killed by SIGKILL")],
 )
 def test_a_node_that_dies_ends_the_run_with_its_code_and_words(
     tree: BenchTree, label: str, kind: str, manner: str, how: str
@@ -221,7 +222,8 @@ def test_every_process_of_the_host_can_be_stopped_and_the_run_goes_on(tree: Benc
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_serving_through_a_port_on_loopback(tree: BenchTree, label: str, kind: str) -> None:
-    folder = tree.make(bench_plans.demo_plan(label, parameters={"dpu0": "serve", "client0": "endless"}, time_limit_s=0.5))
+    manners = {"dpu0": "serve", "client0": "endless"}
+    folder = tree.make(bench_plans.demo_plan(label, parameters=manners, time_limit_s=0.5))
     process = tree.start("run", folder, "--nodes", kind, "--serve")
     wait_for(folder / "control" / "serve.json", process)
     url = json.loads((folder / "control" / "serve.json").read_text())["base_url"]
@@ -241,7 +243,9 @@ def test_serving_through_a_port_on_loopback(tree: BenchTree, label: str, kind: s
         (lambda text: text.replace('"seed": 1', '"seed": "x"'), 2, "Expected `int`, got `str` - at `$.seed`"),
     ],
 )
-def test_a_bad_plan_is_one_line_and_exit_2(tree: BenchTree, label: str, change: object, code: int, message: str) -> None:
+def test_a_bad_plan_is_one_line_and_exit_2(
+    tree: BenchTree, label: str, change: object, code: int, message: str
+) -> None:
     folder = tree.make(bench_plans.demo_plan(label))
     path = folder / "plan.json"
     path.write_text(change(path.read_text()))  # type: ignore[operator]
