@@ -62,7 +62,8 @@ def compile_plan(
     seed = place.seed(spec.seed)
     # A simulation has true rates and true time; only an emulation must stretch them.
     dilation = spec.dilation if clock == "wall" else 1.0
-    byte_scale, notes = _byte_scale(spec) if clock == "wall" else (1, [])
+    roce_ports = _roce_ports(outlines)
+    byte_scale, notes = _byte_scale(spec, roce_ports) if clock == "wall" else (1, [])
     rates = _rates(spec)
     fabrics = tuple(_fabric(spec, name, prefix) for name, prefix, _ in _FABRICS if _used(name, outlines))
     ports = _Ports(outlines, rates, label, byte_scale, dilation)
@@ -89,7 +90,7 @@ def compile_plan(
         trial=trial,
         point=dict(place.point),
         repeat=place.repeat,
-        notes=(*notes, *_notes(spec, clock, byte_scale)),
+        notes=(*notes, *_notes(spec, clock, byte_scale, roce_ports)),
     )
 
 
@@ -112,25 +113,29 @@ def _rates(spec: Spec) -> dict[str, int]:
     return {"front": front, "compute": compute, "storage": compute}
 
 
-def _byte_scale(spec: Spec) -> tuple[int, list[str]]:
-    """The byte scale of an emulation: the spec's, raised where a port would burst the packet budget."""
+def _roce_ports(outlines: tuple[NodeOutline, ...]) -> int:
+    return sum(1 for outline in outlines for fabric in outline.fabrics if fabric != "front")
+
+
+def _byte_scale(spec: Spec, roce_ports: int) -> tuple[int, list[str]]:
+    """The byte scale of an emulation: the spec's, raised where saturated ports would burst the packet budget."""
     compute = spec.network.compute
     rate = _rates(spec)["compute"]
-    packets = packets_per_second(kernel_rate(rate, spec.byte_scale, spec.dilation), compute.path_mtu)
+    packets = roce_ports * packets_per_second(kernel_rate(rate, spec.byte_scale, spec.dilation), compute.path_mtu)
     if packets <= PACKET_BUDGET:
         return spec.byte_scale, []
-    budget_rate = PACKET_BUDGET * 8 * (compute.path_mtu + ROCE_OVERHEAD)
+    budget_rate = PACKET_BUDGET // roce_ports * 8 * (compute.path_mtu + ROCE_OVERHEAD)
     scale = -(-rate // int(budget_rate * spec.dilation))
     note = (
-        f"byte_scale raised from {spec.byte_scale} to {scale}: {compute.rate_gbit_s:g} Gbit/s at path MTU "
-        f"{compute.path_mtu} and dilation {spec.dilation:g} would be {packets} packets/s a port, "
-        f"two cores carry {PACKET_BUDGET}"
+        f"byte_scale raised from {spec.byte_scale} to {scale}: {roce_ports} ports of {compute.rate_gbit_s:g} Gbit/s at "
+        f"path MTU {compute.path_mtu} and dilation {spec.dilation:g} would be {packets} packets/s, two cores carry "
+        f"{PACKET_BUDGET}"
     )
     return scale, [note]
 
 
 def _slow_ports(spec: Spec) -> list[Complaint]:
-    scale, _ = _byte_scale(spec)
+    scale = max(_byte_scale(spec, _roce_ports(outlines))[0] for outlines in _outlines(spec))
     told = {"front": spec.network.front.rate_gbit_s, "compute": spec.network.compute.rate_gbit_s}
     faults = []
     for name, gbit in told.items():
@@ -144,17 +149,23 @@ def _slow_ports(spec: Spec) -> list[Complaint]:
     return faults
 
 
-def _notes(spec: Spec, clock: str, byte_scale: int) -> list[str]:
+def _outlines(spec: Spec) -> list[tuple[NodeOutline, ...]]:
+    """The nodes of each system of the experiment."""
+    rows = [(SYSTEMS[system.kind], system.parameters) for system in spec.systems.values()]
+    return [row.plan_nodes(msgspec.convert(parameters, row.parameters)) for row, parameters in rows]
+
+
+def _notes(spec: Spec, clock: str, byte_scale: int, roce_ports: int) -> list[str]:
     notes = ["prompts are excerpts of a bundled public-domain text, answers come from a Markov model of it: synthetic"]
     if clock == "simulated":
         notes.append("simulated clock: true rates and true time; the experiment's dilation and byte_scale do not apply")
         return notes
     rate = _rates(spec)["compute"]
     slowed = kernel_rate(rate, byte_scale, spec.dilation)
-    packets = packets_per_second(slowed, spec.network.compute.path_mtu)
+    packets = roce_ports * packets_per_second(slowed, spec.network.compute.path_mtu)
     notes.append(
-        f"compute ports: {spec.network.compute.rate_gbit_s:g} Gbit/s true, {slowed / 1e6:g} Mbit/s in the kernel, "
-        f"at most {packets} of {PACKET_BUDGET} packets/s"
+        f"compute ports: {spec.network.compute.rate_gbit_s:g} Gbit/s true, {slowed / 1e6:g} Mbit/s in the kernel; "
+        f"all {roce_ports} saturated would be {packets} of {PACKET_BUDGET} packets/s"
     )
     if byte_scale > 1:
         kilobytes = 64
@@ -280,9 +291,7 @@ def _too_big(spec: Spec) -> list[Complaint]:
 def _wrong_captures(spec: Spec) -> list[Complaint]:
     """Captures at nodes or ports that one of the systems does not have."""
     faults: list[Complaint] = []
-    for system in spec.systems.values():
-        row = SYSTEMS[system.kind]
-        outlines = row.plan_nodes(msgspec.convert(system.parameters, row.parameters))
+    for outlines in _outlines(spec):
         ports = {node.name: [port for name, _, port in _FABRICS if name in node.fabrics] for node in outlines}
         reachable = ", ".join(name for name, there in ports.items() if there)
         for number, capture in enumerate(spec.captures):
