@@ -43,10 +43,14 @@ class Daemon:
                 ["/usr/bin/python3", *map(str, words)], cwd=self.tree.source, stderr=log, start_new_session=True
             )
         end = time.monotonic() + 60
-        while not self.socket.exists():
+        while not self.answers():
             assert self.process.poll() is None, (self.state / "runnerd.log").read_text()
             assert time.monotonic() < end
             time.sleep(0.02)
+
+    def answers(self) -> bool:
+        with socket.socket(socket.AF_UNIX) as connection:
+            return connection.connect_ex(str(self.socket)) == 0
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         assert self.process is not None
