@@ -85,37 +85,19 @@ class Rnic:
         self._touched: list[Endpoint] = []
         self._timers_looked_at = self._desk_looked_at = 0
         self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        connections = connections_of(plan, node)
         fabrics = {fabric.name: fabric for fabric in plan.fabrics if fabric.roce}
         self.ports = [Port(port, fabrics[port.fabric], faults) for port in node.ports if port.fabric in fabrics]
         self._readable = self.ports
         self._port_of = {port.socket.fileno(): port for port in self.ports}
         if settings is None:
             settings = ConnectionSettings(path_mtu=plan.path_mtu, retransmission_timeout=RETRANSMISSION_TIMEOUT)
-        self._add_queue_pairs(node, settings)
-        self.desk = Desk(path, node, self.regions, journal)
-
-    def _add_queue_pairs(self, node: NodePlan, settings: ConnectionSettings) -> None:
         ports = {port.plan.interface: port for port in self.ports}
-        for pair in node.queue_pairs:
-            port = ports.get(pair.interface)
-            if port is None:
-                raise BadPlan(f"node {node.name}: queue pair {pair.number:#x} is on {pair.interface}, no RoCE port")
-            try:
-                connection = Connection(
-                    peer=pair.peer,
-                    number=pair.number,
-                    peer_number=pair.peer_number,
-                    address=port.plan.address,
-                    peer_address=pair.peer_address,
-                    initial_psn=pair.initial_psn,
-                    peer_psn=pair.peer_psn,
-                    service_level=pair.service_level,
-                )
-            except ValueError as error:
-                raise BadPlan(f"node {node.name}: queue pair {pair.number:#x}: {error}") from error
-            queue_pair = QueuePair(connection, self.regions, settings)
-            queue_pair.connect()
-            self._endpoints[pair.number] = port.add(queue_pair)
+        for interface, connection in connections:
+            pair = QueuePair(connection, self.regions, settings)
+            pair.connect()
+            self._endpoints[pair.number] = ports[interface].add(pair)
+        self.desk = Desk(path, node, self.regions, journal)
 
     @property
     def endpoints(self) -> Sequence[Endpoint]:
@@ -255,6 +237,32 @@ class Rnic:
         self._readable = [port for descriptor, port in self._port_of.items() if descriptor in readable]
         self._desk_looked_at = time.monotonic_ns()
         self.desk.awake(readable)
+
+
+def connections_of(plan: Plan, node: NodePlan) -> list[tuple[str, Connection]]:
+    """The interface and the two ends of each queue pair of a node. Raises `BadPlan`."""
+    roce = {fabric.name for fabric in plan.fabrics if fabric.roce}
+    addresses = {port.interface: port.address for port in node.ports if port.fabric in roce}
+    connections = []
+    for pair in node.queue_pairs:
+        where = f"node {node.name}: queue pair {pair.number:#x}"
+        if pair.interface not in addresses:
+            raise BadPlan(f"{where} is on {pair.interface}, no RoCE port")
+        try:
+            connection = Connection(
+                peer=pair.peer,
+                number=pair.number,
+                peer_number=pair.peer_number,
+                address=addresses[pair.interface],
+                peer_address=pair.peer_address,
+                initial_psn=pair.initial_psn,
+                peer_psn=pair.peer_psn,
+                service_level=pair.service_level,
+            )
+        except ValueError as error:
+            raise BadPlan(f"{where}: {error}") from error
+        connections.append((pair.interface, connection))
+    return connections
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -13,6 +13,7 @@ It knows nothing of software, memory or completions.
 from __future__ import annotations
 
 import errno
+import os
 import socket
 import struct
 from collections import deque
@@ -280,7 +281,7 @@ def _udp_socket(address: str, port: int) -> socket.socket:
                 opened.setsockopt(socket.SOL_SOCKET, plain, _BUFFER_BYTES)
         opened.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_DO)
         opened.bind((address, port))
-    except OSError:
+    except OSError as error:
         opened.close()
-        raise
+        raise OSError(error.errno, f"UDP {address}:{port}: {os.strerror(error.errno or 0)}") from error
     return opened
