@@ -27,6 +27,8 @@ class LaneTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"max_vls is {self.max_vls}; allowed is 1 to 15")
         if not 0 <= self.high_limit <= 255:
             raise ValueError(f"high_limit is {self.high_limit}; allowed is 0 to 255")
+        if len(self.sl2vl.split(",")) > SERVICE_LEVELS:
+            raise ValueError(f"sl2vl names {len(self.sl2vl.split(','))} lanes; allowed are 1 to {SERVICE_LEVELS}")
         sendable = {lane for lane, weight in (*self.high(), *self.low()) if weight}
         for level in range(SERVICE_LEVELS):
             lane = self.lane_of(level)
@@ -49,6 +51,8 @@ class LaneTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 SERVICE_LEVELS = 16
+TABLE_ENTRIES = 64
+"""Most entries of an arbitration table (the range of PortInfo's VLArbHighCap)."""
 
 
 def type_of_service(service_level: int) -> int:
@@ -66,6 +70,8 @@ def _entries(field: str, text: str, max_vls: int) -> tuple[tuple[int, int], ...]
         if not colon:
             raise ValueError(f"{field}: {word!r} is not lane:weight, as 0:192")
         entries.append((_integer(field, lane, 0, max_vls - 1), _integer(field, weight, 0, 255)))
+    if len(entries) > TABLE_ENTRIES:
+        raise ValueError(f"{field} has {len(entries)} entries; allowed are 1 to {TABLE_ENTRIES}")
     return tuple(entries)
 
 

@@ -23,6 +23,10 @@ def test_the_papers_tables() -> None:
         ({"vlarb_low": "0:256"}, "vlarb_low: '256' is not a whole number from 0 to 255"),
         ({"vlarb_low": "4:1"}, "vlarb_low: '4' is not a whole number from 0 to 3"),
         ({"sl2vl": "0,-1"}, "sl2vl: '-1' is not a whole number"),
+        ({"sl2vl": ",".join("0" * 17)}, "sl2vl names 17 lanes; allowed are 1 to 16"),
+        ({"vlarb_low": ",".join(["0:1"] * 65)}, "vlarb_low has 65 entries; allowed are 1 to 64"),
+        ({"vlarb_high": "0:1, 1 :2,x:3"}, "vlarb_high: 'x' is not a whole number from 0 to 3"),
+        ({"vlarb_high": ""}, "vlarb_high: '' is not lane:weight"),
         ({"vlarb_high": "0:1", "vlarb_low": "0:1"}, "level 1 uses lane 1, which has no weight"),
     ],
 )
