@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 
 from emulators.completions_client import CompletionsClient
-from emulators.http_node import run_http_node
+from emulators.http_node import run_http_node, stopped_or_failed
 from emulators.node_asyncio import AsyncNode
 from emulators.openai_api import API_PORT
 from emulators.quick_vocabulary import QuickVocabulary
@@ -96,12 +96,7 @@ async def live(node: AsyncNode) -> None:
         try:
             if await node.barrier():
                 courier.look_whether_done()
-                stopped = asyncio.ensure_future(node.stopped())
-                await asyncio.wait((stopped, courier.failed), return_when=asyncio.FIRST_COMPLETED)
-                for ended in (courier.failed, stopped):
-                    if ended.done():
-                        ended.result()
-                stopped.cancel()
+                await stopped_or_failed(node, courier.failed)
         finally:
             await courier.close()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from emulators.http_node import run_http_node
+from emulators.http_node import run_http_node, stopped_or_failed
 from emulators.node import NodeRun
 from emulators.node_asyncio import AsyncNode
 from emulators.openai_api import API_PORT, listen, make_application
@@ -19,7 +19,7 @@ from emulators.quick_vocabulary import quick_vocabulary
 from emulators.server_port import FrontEndPort, ModelCard
 from testbed.experiment.assembly import SYSTEMS, assemble_node, parameters_of
 from testbed.experiment.plan import NodePlan, Plan
-from testbed.machine import Deliver, MachineError
+from testbed.machine import Deliver, MachineError, Message
 from testbed.serving.requests import Refused, Tokens
 from testbed.serving.tokens import Vocabulary
 from testbed.units import Nanoseconds
@@ -38,24 +38,36 @@ def front_address(node: NodePlan) -> str:
 async def live(node: AsyncNode) -> None:
     """The DPU's life."""
     run = node.run
-    vocabulary = quick_vocabulary()
-    port = attach_front_end(node, vocabulary)
+    failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    port = attach_front_end(node, quick_vocabulary(), failed)
     application = make_application(port, dilation=run.plan.dilation)
     runner, _ = await listen(application, front_address(run.node), API_PORT)
     try:
         if await _provisioned(run) and await node.barrier():
             port.open()
-            await node.stopped()
+            await stopped_or_failed(node, failed)
     finally:
         port.close()
         await runner.cleanup()
 
 
-def attach_front_end(node: AsyncNode, vocabulary: Vocabulary) -> FrontEndPort:
-    """Assembles the node's machines; the port through which the API reaches the one that serves."""
+def attach_front_end(node: AsyncNode, vocabulary: Vocabulary, failed: asyncio.Future[None]) -> FrontEndPort:
+    """Assembles the node's machines; the port through which the API reaches the one that serves.
+
+    `failed` gets what a machine raised on a request: nothing that it holds can be relied on after that.
+    """
     run = node.run
     _, machine = SYSTEMS[run.plan.kind].server
-    port = FrontEndPort(model_card(run.plan), vocabulary, lambda message: node.deliver(machine, message))
+
+    def deliver(message: Message) -> None:
+        try:
+            node.deliver(machine, message)
+        except Exception as error:
+            if not failed.done():
+                failed.set_exception(error)
+            raise
+
+    port = FrontEndPort(model_card(run.plan), vocabulary, deliver)
 
     def outside(_: Nanoseconds, deliver: Deliver) -> None:
         if not isinstance(deliver.message, Tokens | Refused):

@@ -45,6 +45,18 @@ def run_http_node(live: Live, arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+async def stopped_or_failed(node: AsyncNode, failed: asyncio.Future[None]) -> None:
+    """Waits for the end of the run. Raises what a machine raised in a turn, or what `failed` was given."""
+    stopped = asyncio.ensure_future(node.stopped())
+    try:
+        await asyncio.wait((stopped, failed), return_when=asyncio.FIRST_COMPLETED)
+        for ended in (failed, stopped):
+            if ended.done():
+                ended.result()
+    finally:
+        stopped.cancel()
+
+
 async def _live(run: NodeRun, live: Live) -> None:
     node = AsyncNode(run)
     try:

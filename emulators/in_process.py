@@ -179,9 +179,18 @@ class PacedServer:
             writer.close()
 
     def _deliver(self, message: Message) -> None:
-        self._catch_up()
-        self._process.deliver(message)
-        self._rearm()
+        try:
+            self._catch_up()
+            self._process.deliver(message)
+            self._rearm()
+        except Exception as error:
+            self._fail(error)
+            raise
+
+    def _fail(self, error: Exception) -> None:
+        """A machine has failed: nothing that it holds can be relied on, so the run ends."""
+        if not self.ended.done():
+            self.ended.set_exception(error)
 
     def _turn(self) -> None:
         if self.ended.done():
@@ -192,7 +201,7 @@ class PacedServer:
             self._beat()
             self._rearm()
         except Exception as error:  # noqa: BLE001  # handed to whoever awaits the end
-            self.ended.set_exception(error)
+            self._fail(error)
 
     def _catch_up(self) -> None:
         wall = self._wall

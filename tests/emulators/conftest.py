@@ -88,6 +88,12 @@ class RunningServer:
 
 
 @pytest.fixture(scope="session")
+def make_plan() -> Callable[..., Plan]:
+    """Makes the plan of a Blink server with parameters of one's own."""
+    return plan_for
+
+
+@pytest.fixture(scope="session")
 def vocabulary() -> DeepSeekVocabulary:
     return deepseek_vocabulary()
 
