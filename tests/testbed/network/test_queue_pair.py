@@ -308,10 +308,10 @@ def test_a_gap_that_closes_within_a_batch_is_told_all_the_same(make_pair: MakePa
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     seed=st.integers(0, 1 << 32),
-    loss=st.sampled_from((0, 0.02, 0.2)),
+    loss=st.sampled_from((0, 0.01, 0.05)),
     duplication=st.sampled_from((0, 0.2)),
     reordering=st.sampled_from((0, 0.2)),
-    corruption=st.sampled_from((0, 0.1)),
+    corruption=st.sampled_from((0, 0.03)),
 )
 def test_a_rough_wire_changes_nothing(
     make_pair: MakePair,
@@ -340,6 +340,32 @@ def test_a_rough_wire_changes_nothing(
     assert (a.resent > 0) <= (loss + reordering + corruption + duplication > 0)
     # Bounded repair: each timeout sends at most a window again.
     assert a.resent <= 128 * (a.timeouts + a.naks_received + 40 * 20)
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 1 << 32), loss=st.sampled_from((0.3, 0.6, 0.9)))
+def test_a_wire_that_is_too_rough_ends_cleanly(
+    make_pair: MakePair, rough_wire: Callable[..., Any], seed: int, loss: float
+) -> None:
+    """Either all succeed, or one gives up and those behind it are flushed; what was answered before is right."""
+    random = Random(seed)
+    pair = make_pair(path_mtu=256, receives=80)
+    pair.damage = rough_wire(seed, loss, 0.2, 0.2, 0.1)
+    model = _Model()
+    pair.memory["b"].view[:] = model.memory
+    verbs = [model.draw(random, ticket, pair.remote) for ticket in range(40)]
+    for verb in verbs:
+        pair.post(verb)
+    pair.run()
+    done = pair.completions["a"]
+    assert [completion.ticket for completion in done] == list(range(40))
+    good = sum(completion.status is SUCCESS for completion in done)
+    ending = [completion.status for completion in done[good:]]
+    assert ending in ([], [CompletionStatus.RETRY_EXCEEDED, *[FLUSHED] * (39 - good)])
+    for completion in done[:good]:
+        assert completion.original == model.originals.get(completion.ticket, 0)
+        assert completion.data == model.reads.get(completion.ticket, b"")
+    assert [message.data for message in pair.received["b"]] == model.messages[: len(pair.received["b"])]
 
 
 class _Model:

@@ -177,8 +177,9 @@ def test_repeated_requests() -> None:
     again = bench.answers()
     assert bench.memory.view == image, "a repeated atomic or WRITE acted twice"
     assert len(bench.responder.received) == 1
-    assert [p.original for p in again if p.opcode is Opcode.ATOMIC_ACKNOWLEDGE] == [0]
-    assert [p.original for p in first if p.opcode is Opcode.ATOMIC_ACKNOWLEDGE] == [0]
+    written = int.from_bytes(bytes([Opcode.WRITE_ONLY]) * 8, "little")
+    assert [p.original for p in first if p.opcode is Opcode.ATOMIC_ACKNOWLEDGE] == [written]
+    assert [p.original for p in again if p.opcode is Opcode.ATOMIC_ACKNOWLEDGE] == [written]
     reads = [Opcode.READ_RESPONSE_FIRST, Opcode.READ_RESPONSE_MIDDLE, Opcode.READ_RESPONSE_LAST]
     assert [p.opcode for p in again] == [Opcode.ATOMIC_ACKNOWLEDGE, *reads, Opcode.ACKNOWLEDGE]
     assert again[-1].psn == START + 5
