@@ -44,7 +44,7 @@ class Installation:
 
     @property
     def sockets(self) -> Path:
-        """runnerd's socket and the supervisor's pid."""
+        """Runnerd's socket and the supervisor's pid."""
         return self.state / "run"
 
     @property
@@ -83,7 +83,9 @@ class Installation:
             timeout=timeout_s,
             check=False,
             umask=0o027,
-            **({"user": self.uid, "group": self.gid, "extra_groups": []} if self.privileged else {}),  # type: ignore[arg-type]
+            user=self.uid if self.privileged else None,
+            group=self.gid if self.privileged else None,
+            extra_groups=[] if self.privileged else None,
         )
         if done.returncode != 0:
             words = (done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()[-1]
@@ -110,7 +112,8 @@ def prepare_installation(state: Path) -> Installation:
         _own(place.logs, root, group, 0o750)
         _own(state / "db", user, group, 0o750)
     except OSError as fault:
-        raise CommandError(f"{state}: {fault.strerror}; LOOPLANE_STATE names another place", ExitCode.HOST_CANNOT) from fault
+        words = f"{state}: {fault.strerror}; LOOPLANE_STATE names another place"
+        raise CommandError(words, ExitCode.HOST_CANNOT) from fault
     return place
 
 
@@ -122,13 +125,15 @@ def _service_user() -> pwd.struct_passwd:
     program = shutil.which("useradd", path="/usr/sbin:/sbin:/usr/bin")
     by_hand = f"useradd --system --user-group --home-dir /var/lib/looplane --shell /usr/sbin/nologin {USER}"
     if program is None:
-        raise CommandError(f"this host has no user {USER} and no useradd; make it another way: {by_hand}", ExitCode.HOST_CANNOT)
+        words = f"this host has no user {USER} and no useradd; make it another way: {by_hand}"
+        raise CommandError(words, ExitCode.HOST_CANNOT)
     done = subprocess.run([program, *by_hand.split()[1:]], capture_output=True, text=True, check=False)
     try:
         return pwd.getpwnam(USER)
     except KeyError:
-        words = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
-        raise CommandError(f"the user {USER} could not be made ({words}); by hand: {by_hand}", ExitCode.HOST_CANNOT) from None
+        why = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
+        words = f"the user {USER} could not be made ({why}); by hand: {by_hand}"
+        raise CommandError(words, ExitCode.HOST_CANNOT) from None
 
 
 def _own(folder: Path, uid: int, gid: int, mode: int) -> None:

@@ -133,7 +133,7 @@ class Supervisor:
                 group=service.group,
                 extra_groups=None if service.user is None else [],
                 umask=0o022,
-                preexec_fn=_die_with_parent,  # noqa: PLW1509  # this process has no other threads
+                preexec_fn=_die_with_parent,  # this process has no other threads
             )
         finally:
             os.close(log)

@@ -1,0 +1,50 @@
+"""Tables of accounts. No rules here: services write, selectors read."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.contrib.auth.models import AbstractUser
+from django.db import models
+
+
+class User(AbstractUser):
+    """A person or a CI job. `is_staff` is an operator: may cancel anyone's run."""
+
+    one_time_password = models.BooleanField(default=False)
+    """The password was made by us and printed once; nothing but choosing a new one is allowed until it is replaced."""
+
+
+class ApiToken(models.Model):
+    """A bearer token for the REST API. The secret itself is shown once and never stored."""
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="tokens")
+    name = models.CharField(max_length=60)
+    digest = models.CharField(max_length=64, unique=True)
+    """SHA-256 of the secret, in hex. A secret of 256 random bits needs no slow hash."""
+    start = models.CharField(max_length=12)
+    """The first characters, so that its owner can tell tokens apart."""
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField()
+    last_used_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-created_at"]
+
+    def __str__(self) -> str:
+        return f"{self.start}… ({self.name})"
+
+
+class LoginFailure(models.Model):
+    """One refused log-in, kept as long as the throttle looks back."""
+
+    name = models.CharField(max_length=150)
+    """What was typed as user name, lower case; it need not exist."""
+    address = models.GenericIPAddressField(null=True)
+    at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        indexes = [models.Index(fields=["name", "address", "at"])]
+
+    def __str__(self) -> str:
+        return f"{self.name} from {self.address} at {self.at:%H:%M:%S}"

@@ -1,0 +1,1 @@
+"""The catalogue: the shipped experiments, each a question, and what the doctor says about this host."""

@@ -1,0 +1,31 @@
+"""Addresses of the catalogue."""
+
+from __future__ import annotations
+
+from django.urls import path, register_converter
+
+from webui.catalogue import views
+
+
+class ExperimentName:
+    """An experiment's name, slashes included."""
+
+    regex = "[a-z0-9][a-z0-9_/-]*"
+
+    def to_python(self, value: str) -> str:
+        """As it stands."""
+        return value
+
+    def to_url(self, value: str) -> str:
+        """As it stands."""
+        return value
+
+
+register_converter(ExperimentName, "experiment")
+
+urlpatterns = [
+    path("experiments", views.experiments, name="experiments"),
+    path("experiments/doctor", views.doctor, name="doctor"),
+    path("experiments/new", views.own, name="own"),
+    path("experiments/<experiment:name>", views.experiment, name="experiment"),
+]

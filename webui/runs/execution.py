@@ -1,0 +1,124 @@
+"""Carrying out one run: claim it, start it, follow it until it has ended, write down how. What the Celery task calls.
+
+It decides nothing about states (services do) and nothing about processes (the benches do). It may be killed at any
+line: whoever claims the run next asks the same questions again and goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+
+from webui.runs import services
+from webui.runs.bench import Bench, BenchBusy, BenchError, EmulationBench
+from webui.runs.models import Backend, Run
+from webui.runs.simulation import SimulationBench
+from webui.runs.states import REACHED_BY, Outcome, State
+
+logger = logging.getLogger(__name__)
+
+TICK_S = 0.25
+CANCEL_AGAIN_S = 5.0
+STOP_PATIENCE_S = 12.0
+
+BENCHES: dict[str, Bench] = {
+    Backend.SIM.value: SimulationBench(),
+    Backend.MININET.value: EmulationBench(),
+}
+"""A row for each backend."""
+
+stopping = threading.Event()
+"""Set when the worker has been told to end: runs in flight are let go or ended, never waited for."""
+
+
+def run_execute(*, run_id: str) -> None:
+    """Carries the run out if it is this worker's to do; returns at once if it is not."""
+    lease = uuid.uuid4().hex
+    run = services.run_claim(run_id=run_id, lease_owner=lease)
+    if run is None:
+        return
+    try:
+        _carry_out(run, lease)
+    except Exception:
+        logger.exception("run %s broke off in its worker", run_id)
+        services.run_finish(
+            run_id=run_id,
+            outcome=Outcome.ERRORED,
+            detail="the console's worker failed; its log has the traceback",
+            lease_owner=lease,
+        )
+
+
+def _carry_out(run: Run, lease: str) -> None:
+    bench = BENCHES[run.backend]
+    try:
+        bench.start(run)
+    except BenchBusy as busy:
+        services.run_release(run_id=run.pk, lease_owner=lease, detail=str(busy))
+        return
+    except BenchError as fault:
+        services.run_finish(run_id=run.pk, outcome=Outcome.ERRORED, detail=str(fault), lease_owner=lease)
+        return
+    _follow(run, lease, bench)
+
+
+def _follow(run: Run, lease: str, bench: Bench) -> None:
+    """Until the run has ended, the lease is lost, or the worker ends."""
+    asked_at: float | None = None
+    while True:
+        fresh = services.run_renew(run_id=run.pk, lease_owner=lease)
+        if fresh is None:
+            logger.warning("run %s: another worker has it now", run.pk)
+            return
+        if stopping.is_set():
+            _let_go(fresh, lease, bench)
+            return
+        now = time.monotonic()
+        if fresh.cancel_requested_at and (asked_at is None or now - asked_at > CANCEL_AGAIN_S):
+            asked_at = now
+            _ask_to_end(fresh, bench)
+        if _look(fresh, lease, bench):
+            return
+        stopping.wait(TICK_S)
+
+
+def _look(run: Run, lease: str, bench: Bench) -> bool:
+    """One look; True once the run is finished and written down."""
+    try:
+        word = bench.look(run)
+    except OSError as fault:
+        # The run may well go on behind a bench that restarts; the supervisor brings it back.
+        logger.warning("run %s: %s", run.pk, fault)
+        return False
+    if word.state is State.FINISHED:
+        outcome = word.outcome or Outcome.ERRORED
+        services.run_finish(run_id=run.pk, outcome=outcome, detail=word.detail, lease_owner=lease)
+        return True
+    move = REACHED_BY.get(word.state)
+    if move is not None and run.state != word.state:
+        services.run_advance(run_id=run.pk, lease_owner=lease, move=move)
+    return False
+
+
+def _ask_to_end(run: Run, bench: Bench) -> None:
+    try:
+        bench.cancel(run)
+    except OSError as fault:
+        logger.warning("run %s: cancel did not get through (%s); asked again in %.0f s", run.pk, fault, CANCEL_AGAIN_S)
+
+
+def _let_go(run: Run, lease: str, bench: Bench) -> None:
+    """The console stops. An emulation belongs to runnerd and is adopted later; a simulation is ours and ends."""
+    if run.backend != Backend.SIM:
+        services.run_abandon(run_id=run.pk, lease_owner=lease)
+        return
+    _ask_to_end(run, bench)
+    end = time.monotonic() + STOP_PATIENCE_S
+    while time.monotonic() < end and bench.look(run).state is not State.FINISHED:
+        services.run_renew(run_id=run.pk, lease_owner=lease)
+        time.sleep(TICK_S)
+    services.run_finish(
+        run_id=run.pk, outcome=Outcome.CANCELLED, detail="the console was stopped while it ran", lease_owner=lease
+    )

@@ -1,0 +1,148 @@
+"""Reading run folders: outcome, summary, plan, files to download, trials. Writes nothing.
+
+A run folder may be half written, of another version or gone: every function answers with what is there.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+
+from webui.runs.states import Outcome, State
+
+RUN_ID = re.compile(r"\A\d{8}-\d{6}-[0-9a-f]{6}\Z")
+TRIAL = re.compile(r"\A[A-Za-z0-9][A-Za-z0-9._=+-]{0,99}\Z")
+SUMMARY_LIMIT = 256 * 1024
+"""Bytes of summary.json that are taken into the row."""
+
+
+@dataclass(frozen=True)
+class Word:
+    """What a run folder says about how the run stands (control/outcome.json)."""
+
+    state: State
+    outcome: Outcome | None
+    detail: str
+
+
+@dataclass(frozen=True)
+class Download:
+    """A file of a run folder that people may fetch."""
+
+    path: str
+    """Relative to the run folder."""
+    title: str
+    size_bytes: int
+
+
+def folder_of(run_id: str) -> Path:
+    """Where the run's folder is, or will be. Raises ValueError for a text that is no run id."""
+    if not RUN_ID.match(run_id):
+        raise ValueError(f"{run_id!r} is no run id")
+    return Path(settings.RUNS_FOLDER) / run_id
+
+
+def read_json(path: Path, *, limit: int = 8 << 20) -> dict[str, Any] | None:
+    """The object in a JSON file, or None if it is missing, too long, half written or no object."""
+    try:
+        if path.stat().st_size > limit:
+            return None
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def word_of(run_id: str) -> Word | None:
+    """What the folder reports, or None while it says nothing that we understand."""
+    data = read_json(folder_of(run_id) / "control" / "outcome.json")
+    if data is None:
+        return None
+    try:
+        state = State(str(data.get("state", "")))
+        outcome = Outcome(str(data["outcome"])) if data.get("outcome") else None
+    except ValueError:
+        return None
+    if (state is State.FINISHED) != (outcome is not None):
+        return None
+    return Word(state, outcome, str(data.get("detail", "")))
+
+
+def summary_of(run_id: str) -> dict[str, Any]:
+    """summary.json, or an empty object."""
+    return read_json(folder_of(run_id) / "summary.json", limit=SUMMARY_LIMIT) or {}
+
+
+def trials_of(run_id: str) -> list[str]:
+    """Labels of the trials, in order; empty for a run that is a single trial itself."""
+    try:
+        entries = sorted(entry.name for entry in (folder_of(run_id) / "trials").iterdir() if entry.is_dir())
+    except OSError:
+        return []
+    return [name for name in entries if TRIAL.match(name)]
+
+
+def trial_folder(run_id: str, trial: str) -> Path:
+    """The folder of one trial; of the run itself where `trial` is empty. Raises ValueError for an odd label."""
+    folder = folder_of(run_id)
+    if not trial:
+        return folder
+    if not TRIAL.match(trial):
+        raise ValueError(f"{trial!r} is no trial label")
+    return folder / "trials" / trial
+
+
+def plan_of(folder: Path) -> dict[str, Any]:
+    """plan.json of a run or trial folder as plain data, or an empty object."""
+    return read_json(folder / "plan.json") or {}
+
+
+_NAMED = (
+    ("report/index.html", "Report"),
+    ("summary.json", "Summary, JSON"),
+    ("spec.toml", "Experiment, TOML"),
+    ("plan.json", "Plan, JSON"),
+    ("provenance.json", "Provenance, JSON"),
+)
+_GLOBS = (("captures/*.pcap", "Capture"), ("events/*.jsonl", "Events"))
+_DOWNLOADABLE = re.compile(
+    r"\A(?:trials/[A-Za-z0-9][A-Za-z0-9._=+-]*/)?"
+    r"(?:report/index\.html|summary\.json|spec\.toml|spec\.json|plan\.json|provenance\.json"
+    r"|captures/[A-Za-z0-9][A-Za-z0-9._-]*\.pcap|events/[A-Za-z0-9][A-Za-z0-9._-]*\.jsonl)\Z"
+)
+"""Names, not patterns of a shell: nothing else of a run folder is ever served, and no part may start with a dot."""
+
+
+def downloads_of(run_id: str, trial: str = "") -> list[Download]:
+    """The files that are there to be fetched, report first."""
+    root = folder_of(run_id)
+    folder = trial_folder(run_id, trial)
+    if folder == root:
+        found = [(root / name, title) for name, title in _NAMED]
+    else:  # report and summary are the whole run's, plan and spec the trial's
+        found = [((root if place < 2 else folder) / name, title) for place, (name, title) in enumerate(_NAMED)]
+    for pattern, title in _GLOBS:
+        found += [(path, f"{title} {path.stem}") for path in sorted(folder.glob(pattern))]
+    answer = []
+    for path, title in found:
+        try:
+            answer.append(Download(str(path.relative_to(root)), title, path.stat().st_size))
+        except OSError:
+            continue
+    return [item for item in answer if _DOWNLOADABLE.match(item.path)]
+
+
+def download_path(run_id: str, name: str) -> Path | None:
+    """The file behind a download's address, or None: unknown names, links out of the folder, missing files."""
+    root = folder_of(run_id)
+    if not _DOWNLOADABLE.match(name):
+        return None
+    path = root / name
+    if not path.is_file() or not path.resolve().is_relative_to(root.resolve()):
+        return None
+    return path

@@ -1,0 +1,112 @@
+"""What runs can be asked."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+
+from django.db.models import Q, QuerySet
+from django.utils import timezone
+
+from webui.accounts.models import User
+from webui.runs.models import Backend, Origin, Run
+from webui.runs.states import ACTIVE, Outcome, State
+
+SIMULATIONS_AT_ONCE = max(1, (os.cpu_count() or 1) - 1)
+"""A simulation takes one core; one stays for the console."""
+RESEND_AFTER = timedelta(seconds=5)
+"""A queued run that nobody has taken for this long is sent to the broker again."""
+
+
+def run_list(
+    *, state: str = "", outcome: str = "", backend: str = "", owner: User | None = None, text: str = ""
+) -> QuerySet[Run]:
+    """Runs, newest first; each filter that is given narrows."""
+    runs = Run.objects.select_related("owner").order_by("-created_at", "-id")
+    if state == "active":
+        runs = runs.filter(state__in=ACTIVE)
+    elif state:
+        runs = runs.filter(state=state)
+    if outcome:
+        runs = runs.filter(outcome=outcome)
+    if backend:
+        runs = runs.filter(backend=backend)
+    if owner is not None:
+        runs = runs.filter(owner=owner)
+    if text:
+        runs = runs.filter(Q(question__icontains=text) | Q(id__icontains=text) | Q(experiment__icontains=text))
+    return runs
+
+
+def run_get(*, run_id: str) -> Run | None:
+    """The run, by its whole id or by the six digits that people call it by."""
+    runs = Run.objects.select_related("owner")
+    run = runs.filter(pk=run_id).first()
+    if run is None and len(run_id) == 6:
+        run = runs.filter(id__endswith=f"-{run_id}").first()
+    return run
+
+
+def run_for_key(*, owner: User, key: str) -> Run | None:
+    """The run that an earlier request with this Idempotency-Key has made."""
+    return Run.objects.select_related("owner").filter(owner=owner, idempotency_key=key).first()
+
+
+def run_may_cancel(*, run: Run, user: User) -> bool:
+    """Owners stop their own runs, operators any; a run of the command line is stopped where it was started."""
+    return run.origin == Origin.CONSOLE and (user.is_staff or run.owner_id == user.pk)
+
+
+def run_waits_for(*, run: Run) -> str:
+    """Why a queued run cannot start now, in a few words; empty when it can.
+
+    First come, first served. An emulation has the machine to itself, since neighbours would spoil its timing;
+    simulations run beside each other, never beside an emulation.
+    """
+    ahead = Run.objects.filter(state=State.QUEUED, cancel_requested_at=None).filter(
+        Q(created_at__lt=run.created_at) | Q(created_at=run.created_at, id__lt=run.pk)
+    )
+    waiting = ahead.count()
+    if waiting:
+        return f"{waiting} run{'s' if waiting > 1 else ''} ahead in the queue"
+    active = Run.objects.filter(state__in=ACTIVE).exclude(pk=run.pk).order_by("created_at")
+    emulation = active.filter(backend=Backend.MININET).first()
+    if emulation is not None:
+        return f"run {emulation.label} has the bench"
+    others = list(active[:SIMULATIONS_AT_ONCE])
+    if run.backend == Backend.MININET and others:
+        return f"run {others[0].label} is still simulating, and an emulation needs the machine to itself"
+    if len(others) >= SIMULATIONS_AT_ONCE:
+        return f"{len(others)} simulation{'s' if len(others) > 1 else ''} running, as many as this machine takes"
+    return ""
+
+
+def run_queue_head() -> list[str]:
+    """Ids of the queued runs that come next, oldest first."""
+    queued = Run.objects.filter(state=State.QUEUED, cancel_requested_at=None).order_by("created_at", "id")
+    return list(queued.values_list("pk", flat=True)[: SIMULATIONS_AT_ONCE + 1])
+
+
+def run_overdue() -> list[str]:
+    """Ids that the sweeper sends again: queued for long, or with a lease that has run out."""
+    now = timezone.now()
+    orphaned = Run.objects.filter(origin=Origin.CONSOLE, state__in=ACTIVE).filter(
+        Q(lease_until__lt=now) | Q(lease_until=None)
+    )
+    head = set(run_queue_head())
+    stale = Run.objects.filter(pk__in=head, created_at__lt=now - RESEND_AFTER)
+    return [*orphaned.values_list("pk", flat=True), *stale.order_by("created_at").values_list("pk", flat=True)]
+
+
+def run_last_answers(*, experiments: list[str]) -> dict[str, Run]:
+    """For each experiment its newest run that still tells something: one that goes on, or one that was judged."""
+    answers: dict[str, Run] = {}
+    told = Q(state__in=[*ACTIVE, State.QUEUED]) | Q(outcome__in=[Outcome.PASSED, Outcome.FAILED, Outcome.ERRORED])
+    for run in Run.objects.filter(told, experiment__in=experiments).order_by("created_at"):
+        answers[run.experiment] = run
+    return answers
+
+
+def run_list_before(*, runs: QuerySet[Run], run: Run) -> QuerySet[Run]:
+    """Those of `runs` that come after `run` in the list, which is newest first."""
+    return runs.filter(Q(created_at__lt=run.created_at) | Q(created_at=run.created_at, id__lt=run.pk))

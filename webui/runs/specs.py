@@ -1,0 +1,81 @@
+"""Experiment texts, read by the command's own reader: what is refused there is refused here, in the same words."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from testbed.experiment.complaints import SpecError
+from testbed.experiment.planning import refusals
+from testbed.experiment.reading import spec_from_bytes
+from testbed.experiment.sweep import count_places
+
+HEADING = 120
+"""A question of at most so many characters is a page's heading; a longer one gives way to the title."""
+_SENTENCE_END = re.compile(r"(?<=[?])\s+")
+
+
+class SpecFault(Exception):
+    """A spec that cannot be run. `lines` has one sentence for each fault, `path` the place of the first."""
+
+    def __init__(self, lines: list[str], path: str) -> None:
+        self.lines = lines
+        self.path = path
+        super().__init__("; ".join(lines))
+
+
+@dataclass(frozen=True)
+class SpecFacts:
+    """What pages and rows need to know of an experiment."""
+
+    name: str
+    question: str
+    """The question if it is short enough for a heading, else the title."""
+    about: str
+    """What else the author says."""
+    systems: tuple[str, ...]
+    seed: int
+    requests: int
+    """How many the workload sends; 0 when it is open-ended."""
+    trials: int
+    dilation: float
+    expectations: int
+
+    @property
+    def is_open_ended(self) -> bool:
+        """A server for clients of one's own: `looplane serve`, not a run that ends by itself."""
+        return self.requests == 0
+
+
+def read_spec(text: str, *, overrides: list[str], where: str, emulated: bool = False) -> SpecFacts:
+    """The facts of a spec with its overrides; with `emulated` it must also be one that a bench can carry.
+
+    Raises SpecFault with every fault that the reader finds.
+    """
+    try:
+        spec = spec_from_bytes(text.encode(), where, overrides)
+        refused = refusals(spec) if emulated else []
+        if refused:
+            raise SpecError(where, refused)
+    except SpecError as fault:
+        path = fault.faults[0].path if fault.faults else ""
+        raise SpecFault(fault.lines(), path) from None
+    question, about = _heading(spec.question.strip(), spec.title.strip())
+    return SpecFacts(
+        name=spec.name,
+        question=question,
+        about=about,
+        systems=tuple(spec.systems),
+        seed=spec.seed,
+        requests=spec.workload.requests,
+        trials=count_places(len(spec.systems), spec.sweep, spec.repeats),
+        dilation=spec.dilation,
+        expectations=len(spec.expect),
+    )
+
+
+def _heading(question: str, title: str) -> tuple[str, str]:
+    first, *rest = _SENTENCE_END.split(question, maxsplit=1)
+    if first and len(first) <= HEADING:
+        return first, " ".join([*rest, f"{title}."]) if rest else title
+    return title, question

@@ -1,0 +1,174 @@
+"""Django's settings. Everything that differs between installations comes from the environment:
+
+LOOPLANE_STATE (database, queue, runs), DATABASE_URL and REDIS_URL (real servers in place of the embedded ones),
+LOOPLANE_HOSTS (further host names), LOOPLANE_HTTPS=1 (a proxy in front speaks TLS and sets X-Forwarded-Proto).
+The values for SQLite, the broker and the headers were measured in design/console.md §1, §5 and §7.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import dj_database_url
+
+from testbed.command.places import SOURCE, runs_folder, state_folder
+from webui.settings.secret_key import secret_key
+
+STATE: Path = state_folder()
+RUNS_FOLDER: Path = runs_folder()
+DATABASE_FOLDER: Path = STATE / "db"
+"""The one folder that belongs to the service user: database, secret key, queue, output of launched simulations."""
+RUNNERD_SOCKET: Path = STATE / "run" / "runnerd.sock"
+EXPERIMENTS_FOLDER: Path = SOURCE / "fixtures" / "experiments"
+
+SECRET_KEY = secret_key(DATABASE_FOLDER / "secret_key")
+DEBUG = False
+"""Never on: an error page of Django's would show settings. Errors go to the log."""
+
+ALLOWED_HOSTS = ["127.0.0.1", "localhost", "[::1]", *filter(None, os.environ.get("LOOPLANE_HOSTS", "").split(","))]
+
+INSTALLED_APPS = [
+    "django.contrib.contenttypes",
+    "django.contrib.auth",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "channels",
+    "webui.accounts",
+    "webui.catalogue",
+    "webui.runs",
+]
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "webui.headers.SecurityHeaders",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "webui.api.errors.ApiErrorShape",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "webui.accounts.gate.AccountGate",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+ROOT_URLCONF = "webui.urls"
+ASGI_APPLICATION = "webui.asgi.application"
+TEMPLATES: list[dict[str, Any]] = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [SOURCE / "webui" / "templates"],
+        "APP_DIRS": False,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+            "builtins": ["webui.runs.templatetags.console"],
+        },
+    }
+]
+
+# --- database ------------------------------------------------------------------------------------------------------
+# IMMEDIATE is what makes WAL safe to write from two processes: a DEFERRED transaction that upgrades fails at once,
+# timeout or not (0 against 4,209 locked errors in the measurement).
+_SQLITE_OPTIONS = {
+    "transaction_mode": "IMMEDIATE",
+    "timeout": 20,
+    "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
+}
+if os.environ.get("DATABASE_URL"):
+    DATABASES: dict[str, Any] = {"default": dj_database_url.config(conn_max_age=60, conn_health_checks=True)}
+else:
+    DATABASES = {
+        "default": {
+            "ENGINE": "django.db.backends.sqlite3",
+            "NAME": DATABASE_FOLDER / "console.sqlite3",
+            "OPTIONS": _SQLITE_OPTIONS,
+        }
+    }
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+# --- broker ----------------------------------------------------------------------------------------------------------
+# No broker is trusted for exactly-once: the row is the truth, claimed by lease (webui.runs.services).
+QUEUE_FOLDER = DATABASE_FOLDER / "queue"
+CELERY_BROKER_URL = os.environ.get("REDIS_URL") or "filesystem://localhost/"
+CELERY_BROKER_TRANSPORT_OPTIONS: dict[str, Any] = (
+    {}
+    if os.environ.get("REDIS_URL")
+    else {
+        "data_folder_in": str(QUEUE_FOLDER / "messages"),
+        "data_folder_out": str(QUEUE_FOLDER / "messages"),
+        "control_folder": str(QUEUE_FOLDER / "control"),
+        "polling_interval": 0.2,
+    }
+)
+CELERY_TASK_ACKS_LATE = False
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_ACCEPT_CONTENT = ["json"]
+CELERY_WORKER_ENABLE_REMOTE_CONTROL = bool(os.environ.get("REDIS_URL"))
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_TASK_DEFAULT_QUEUE = "runs"
+
+# --- accounts --------------------------------------------------------------------------------------------------------
+AUTH_USER_MODEL = "accounts.User"
+LOGIN_URL = "login"
+LOGIN_REDIRECT_URL = "experiments"
+LOGOUT_REDIRECT_URL = "login"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+    {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
+]
+
+# --- transport -------------------------------------------------------------------------------------------------------
+_HTTPS = os.environ.get("LOOPLANE_HTTPS") == "1"
+SESSION_COOKIE_SECURE = _HTTPS
+CSRF_COOKIE_SECURE = _HTTPS
+SECURE_SSL_REDIRECT = _HTTPS
+SECURE_HSTS_SECONDS = 31_536_000 if _HTTPS else 0
+SECURE_HSTS_INCLUDE_SUBDOMAINS = _HTTPS
+SECURE_HSTS_PRELOAD = _HTTPS
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if _HTTPS else None
+CSRF_TRUSTED_ORIGINS = [f"https://{host}" for host in ALLOWED_HOSTS] if _HTTPS else []
+# The console listens on 127.0.0.1 over plain HTTP unless a proxy adds TLS, so what needs TLS is off until then.
+SILENCED_SYSTEM_CHECKS = (
+    [] if _HTTPS else ["security.W004", "security.W008", "security.W012", "security.W016", "security.W021"]
+)
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+CSRF_COOKIE_SAMESITE = "Lax"
+CSRF_COOKIE_HTTPONLY = True
+CSRF_FAILURE_VIEW = "webui.api.errors.csrf_failure"
+X_FRAME_OPTIONS = "DENY"
+SECURE_REFERRER_POLICY = "same-origin"
+DATA_UPLOAD_MAX_MEMORY_SIZE = 1_000_000
+
+# --- static files, time, text --------------------------------------------------------------------------------------
+STATIC_URL = "/static/"
+STATICFILES_DIRS = [SOURCE / "webui" / "static"]
+WHITENOISE_USE_FINDERS = True
+WHITENOISE_MAX_AGE = 0
+"""No build step and no hashed names: the browser asks again and gets 304, so an update shows at once."""
+WHITENOISE_ALLOW_ALL_ORIGINS = False
+USE_TZ = True
+TIME_ZONE = "UTC"
+USE_I18N = False
+LANGUAGE_CODE = "en"
+
+LOGGING: dict[str, Any] = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["stderr"], "level": "WARNING"},
+    "loggers": {
+        "webui": {"level": "INFO"},
+        "django.request": {"level": "ERROR"},
+    },
+}

@@ -1,0 +1,118 @@
+// @ts-check
+// The log as people read it: one line an event, with a level. Levels come from the schema (the page brings the table);
+// events that come thousands at a time are for "everything" only, whatever their level.
+
+/** @typedef {{t: number, node: string, seq: number, level: string, type: string, text: string}} Line */
+
+export const LEVELS = ["debug", "info", "warning", "error"];
+const QUIET = new Set(["slot.sought", "slot.found", "slot.claimed", "slot.moved", "prompt.written", "request.tokenised",
+  "graph.selected", "graph.launched", "tokens.sampled", "tokens.published", "tokens.read", "tokens.detokenised",
+  "tokens.streamed", "token.received", "batch.changed", "window.relaunched", "request.arrived", "request.served"]);
+const KEPT = 4000;
+
+export class Journal {
+  /** @param {Record<string, string>} levels Level by event type, where it is not "info". */
+  constructor(levels) {
+    this.levels = levels;
+    /** @type {Record<string, Line[]>} */ this.lines = { debug: [], info: [] };
+    this.version = 0;
+    /** @type {Map<string, {since: number, times: number, worst: number, line: Line | null}>} */ this.late = new Map();
+    /** How many lines of each level there were in all. @type {Record<string, number>} */ this.counts = {};
+  }
+
+  /** @param {import("./order.js").Event} event */
+  take(event) {
+    const level = this.levelOf(event);
+    this.counts[level] = (this.counts[level] ?? 0) + 1;
+    if (event.type === "clock.late" && this.#again(event)) return;
+    const line = { t: event.t, node: event.node, seq: event.seq, level, type: event.type, text: wordsOf(event) };
+    const late = event.type === "clock.late" && this.late.get(event.node);
+    if (late && !late.line) late.line = line;
+    keep(this.lines.debug, line);
+    if (level !== "debug") { keep(this.lines.info, line); this.version++; }
+  }
+
+  /** Late wakes of one node within a second become one line with the worst of them: a busy host logs hundreds. @param {import("./order.js").Event} event */
+  #again(event) {
+    const last = this.late.get(event.node);
+    if (!last || event.t - last.since > 1e9) {
+      this.late.set(event.node, { since: event.t, times: 1, worst: event.lateness, line: null });
+      return false;
+    }
+    last.times++;
+    last.worst = Math.max(last.worst, event.lateness);
+    if (last.line) last.line.text = `woke late ${last.times} times within a second, worst ${ms(last.worst)}, wall time`;
+    this.version++;
+    return true;
+  }
+
+  /** @param {import("./order.js").Event} event */
+  levelOf(event) {
+    if (event.type === "line.logged") return LEVELS.includes(event.severity) ? event.severity : "info";
+    if (event.type === "node.stopped" && event.code !== 0) return "error";
+    if (event.type === "run.finished" && event.outcome === "errored") return "error";
+    if (event.type === "fidelity.judged" && event.verdict !== "faithful") return "warning";
+    const level = this.levels[event.type] ?? "info";
+    return level === "info" && QUIET.has(event.type) ? "debug" : level;
+  }
+
+  /** Newest first: lines of at least `level` that contain `text`. @param {string} level @param {string} text @param {number} limit */
+  read(level, text, limit) {
+    const least = LEVELS.indexOf(level), wanted = text.toLowerCase();
+    const lines = least === 0 ? this.lines.debug : this.lines.info;
+    const found = [];
+    for (let place = lines.length - 1; place >= 0 && found.length < limit; place--) {
+      const line = lines[place];
+      if (LEVELS.indexOf(line.level) < least) continue;
+      if (wanted && !`${line.type} ${line.node} ${line.text}`.toLowerCase().includes(wanted)) continue;
+      found.push(line);
+    }
+    return found;
+  }
+}
+
+/** @param {Line[]} lines @param {Line} line */
+function keep(lines, line) {
+  lines.push(line);
+  if (lines.length > 2 * KEPT) lines.splice(0, KEPT);
+}
+
+const ms = (/** @type {number} */ ns) => `${(ns / 1e6).toFixed(ns < 1e6 ? 3 : 1)} ms`;
+const gbit = (/** @type {number} */ bits) => `${(bits / 1e9).toFixed(1)} Gbit/s`;
+
+/** How each kind is put into words; kinds without an entry show their fields. @type {Record<string, (e: any) => string>} */
+const WORDS = {
+  "run.started": (e) => `${e.system}, ${e.clock} clock, time × ${e.dilation}, seed ${e.seed}, ${e.requests || "open-ended"} requests`,
+  "run.finished": (e) => e.detail ? `${e.outcome}: ${e.detail}` : e.outcome,
+  "stage.entered": (e) => e.detail ? `${e.stage}: ${e.detail}` : e.stage,
+  "node.ready": (e) => `${e.role}, pid ${e.pid}`,
+  "node.stopped": (e) => e.code === 0 ? "exit 0" : `exit ${e.code}: ${e.detail || "no last words"}`,
+  "host.provisioned": (e) => `${e.model}, ${e.graphs} graphs, ${e.kv_blocks} KV blocks; the host leaves the path`,
+  "line.logged": (e) => e.text,
+  "request.sent": (e) => `${e.name}, ${e.prompt_tokens} tokens in, at most ${e.max_tokens} out`,
+  "request.finished": (e) => `${e.name}, ${e.tokens} tokens, ${e.reason}`,
+  "request.failed": (e) => `${e.name}: ${e.error}`,
+  "request.refused": (e) => `${e.name || `request ${e.request}`}: ${e.reason}`,
+  "request.abandoned": (e) => `request ${e.request}: its client went away`,
+  "request.arrived": (e) => `${e.name} is request ${e.request}, at most ${e.max_tokens} tokens`,
+  "request.served": (e) => `request ${e.request}, ${e.tokens} tokens, ${e.reason}`,
+  "slot.moved": (e) => `slot ${e.slot}: ${e.before} → ${e.after}, request ${e.request}`,
+  "window.relaunched": (e) => `window ${e.window} after ${e.launches} launches, gap ${ms(e.gap)}`,
+  "verb.failed": (e) => `${e.verb} to ${e.peer}: ${e.status}`,
+  "device.faulted": (e) => `${e.code}: ${e.detail}`,
+  "clock.late": (e) => `woke ${ms(e.lateness)} late, wall time`,
+  "link.measured": (e) => `${e.port}${e.lane < 0 ? "" : ` VL${e.lane}`} ${gbit(e.rate_bits_per_s)} of ${gbit(e.setting_bits_per_s)}, ${e.drops} drops`,
+  "lanes.applied": (e) => `${e.port} set to ${gbit(e.setting_bits_per_s)}, ${e.classes.length} classes read back`,
+  "capture.finished": (e) => `${e.file}, ${e.packets} packets`,
+  "fidelity.judged": (e) => e.reasons.length ? `${e.verdict}: ${e.reasons.join("; ")}` : e.verdict,
+};
+
+/** @param {import("./order.js").Event} event */
+export function wordsOf(event) {
+  const words = WORDS[event.type];
+  try {
+    if (words) return String(words(event));
+  } catch { /* a field of another version: show what there is */ }
+  return Object.entries(event).filter(([key]) => !["t", "node", "seq", "type"].includes(key))
+    .map(([key, value]) => `${key} ${typeof value === "object" ? JSON.stringify(value) : value}`).join(", ");
+}

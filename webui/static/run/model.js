@@ -1,0 +1,87 @@
+// @ts-check
+// All folds of one run, fed in the one order. Nothing here knows the page.
+
+import { FidelityFold } from "./fidelity.js";
+import { Journal } from "./journal.js";
+import { ExchangeFold } from "./latency.js";
+import { LaunchFold, LinkFold } from "./machine.js";
+import { Reorderer } from "./order.js";
+import { TrackFold, lanesOf } from "./requests.js";
+import { RingFold } from "./ring.js";
+
+export class Model {
+  /** @param {{levels: Record<string, string>, limits: import("./fidelity.js").Limit[]}} tables */
+  constructor(tables) {
+    this.order = new Reorderer();
+    this.exchanges = new ExchangeFold();
+    this.tracks = new TrackFold();
+    this.ring = new RingFold();
+    this.launches = new LaunchFold();
+    this.links = new LinkFold();
+    this.fidelity = new FidelityFold(tables.limits);
+    this.journal = new Journal(tables.levels);
+    this.folds = [this.exchanges, this.tracks, this.ring, this.launches, this.links, this.fidelity, this.journal];
+    /** The last moment anything was heard of. */ this.now = 0;
+    this.events = 0;
+    this.started = false;
+    this.expected = 0;
+    this.dilation = 1;
+    this.simulated = false;
+    this.stage = "";
+    /** @type {{verdict: string, reasons: string[]} | null} */ this.judged = null;
+    /** When a node woke later than the threshold, at most the newest thousand. @type {number[]} */ this.late = [];
+    /** @type {import("./requests.js").Lane[]} */ this.lanes = [];
+    this.lanesVersion = -1;
+  }
+
+  /** Takes events as they came; `clock` is the page's clock in ms. @param {import("./order.js").Event[]} events @param {number} clock */
+  add(events, clock) { this.order.add(events, clock); }
+
+  /** Folds what is complete; true if there was something. @param {number} clock @param {boolean} ended */
+  advance(clock, ended) {
+    const ready = ended ? this.order.finish() : this.order.release(clock);
+    for (const event of ready) this.#fold(event);
+    return ready.length > 0;
+  }
+
+  /** @param {import("./order.js").Event} event */
+  #fold(event) {
+    this.events++;
+    if (event.t > this.now) this.now = event.t;
+    switch (event.type) {
+      case "run.started":
+        this.started = true;
+        this.expected = event.requests;
+        this.dilation = event.dilation;
+        this.simulated = event.clock === "simulated";
+        break;
+      case "stage.entered": this.stage = event.detail ? `${event.stage}: ${event.detail}` : event.stage; break;
+      case "clock.late":
+        if (event.t >= 0) this.late.push(event.t);
+        if (this.late.length > 1000) this.late.splice(0, 500);
+        break;
+      case "fidelity.judged": this.judged = { verdict: event.verdict, reasons: event.reasons }; break;
+    }
+    for (const fold of this.folds) fold.take(event);
+  }
+
+  /** The requests as lanes; made anew only when something about them has changed. */
+  requestLanes() {
+    const version = this.tracks.version + this.exchanges.version;
+    if (version !== this.lanesVersion) {
+      this.lanes = lanesOf(this.tracks, this.exchanges, this.now);
+      this.lanesVersion = version;
+    } else {
+      for (const lane of this.lanes) if (lane.state === "running") stretch(lane, this.now);
+    }
+    return this.lanes;
+  }
+}
+
+/** @param {import("./requests.js").Lane} lane @param {number} now */
+function stretch(lane, now) {
+  if (now <= lane.end) return;
+  lane.end = now;
+  const last = lane.phases.at(-1);
+  if (last) last.end = now;
+}

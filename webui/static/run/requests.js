@@ -1,0 +1,194 @@
+// @ts-check
+// One lane for each request: its phases, its tokens, its pauses, its text and the thirteen steps. The same cut as
+// testbed.metrics.spans: sending, queued (until the scheduler claims it), prefill (until its first token is published),
+// decode (until its last), delivery (until the client has it all).
+
+/** Which event is which numbered circle of Blink's architecture figure, and what to call it. @type {Record<string, [number, string]>} */
+export const STEPS = {
+  "request.arrived": [1, "request arrives at the DPU"],
+  "request.tokenised": [2, "prompt is tokenised"],
+  "slot.sought": [3, "slot tracker is asked"],
+  "slot.found": [4, "an empty slot is found"],
+  "prompt.written": [5, "prompt lies in GPU memory"],
+  "slot.claimed": [6, "resident scheduler claims it"],
+  "graph.selected": [7, "graph is selected"],
+  "graph.launched": [8, "graph is launched"],
+  "tokens.sampled": [9, "token is sampled"],
+  "tokens.published": [10, "token is in the ring"],
+  "tokens.read": [11, "token is read by RDMA"],
+  "tokens.detokenised": [12, "token becomes text"],
+  "tokens.streamed": [13, "text goes to the client"],
+};
+export const STEP_WORDS = Object.values(STEPS).sort((a, b) => a[0] - b[0]);
+const PAUSED = "decode_paused";
+
+/** @typedef {{first: number, last: number, count: number}} StepTimes */
+/** @typedef {{request: number, name: string, slot: number | null, steps: Map<number, StepTimes>, published: number[],
+ *   pauses: [number, number | null][], ended: number | null, reason: string, text: [number, string][], promptTokens: number,
+ *   maxTokens: number}} Track */
+
+export class TrackFold {
+  constructor() {
+    /** @type {Map<number, Track>} */ this.tracks = new Map();
+    /** @type {Map<string, Track>} */ this.byName = new Map();
+    /** Requests of each launch that is not done, by "node launch". @type {Map<string, number[]>} */ this.open = new Map();
+    this.version = 0;
+  }
+
+  /** @param {import("./order.js").Event} event */
+  take(event) {
+    const step = STEPS[event.type];
+    if (step) this.#step(event, step[0]);
+    else if (event.type === "slot.moved") this.#pause(event);
+    else if (event.type === "request.served") this.#close(event, event.reason);
+    else if (event.type === "request.abandoned") this.#close(event, "abandoned");
+    else if (event.type === "request.refused") {
+      this.#name(this.#track(event.request), event.name);
+      this.#close(event, event.reason);
+    } else return;
+    this.version++;
+  }
+
+  /** @param {import("./order.js").Event} event @param {number} step */
+  #step(event, step) {
+    const track = event.request === undefined ? null : this.#track(event.request);
+    if (step === 1 && track) { this.#name(track, event.name); track.maxTokens = event.max_tokens; }
+    if (step === 2 && track) track.promptTokens = event.tokens;
+    if (step === 4 && track) track.slot = event.slot;
+    if (step === 12 && track && event.text) track.text.push([event.first, event.text]);
+    if (step === 10) this.#publish(event);
+    for (const request of this.#requests(event, step)) {
+      const { steps } = this.#track(request);
+      const times = steps.get(step);
+      if (times) { times.last = event.t; times.count++; } else steps.set(step, { first: event.t, last: event.t, count: 1 });
+    }
+  }
+
+  /** The requests that a step is about; a launch names none, its selection did. @param {import("./order.js").Event} event @param {number} step @returns {number[]} */
+  #requests(event, step) {
+    const launch = `${event.node} ${event.launch}`;
+    if (step === 7) this.open.set(launch, event.requests);
+    if (step === 8) return this.open.get(launch) ?? [];
+    if (step === 9) this.open.delete(launch);
+    return event.requests ?? [event.request];
+  }
+
+  /** @param {import("./order.js").Event} event */
+  #publish(event) {
+    event.requests.forEach((/** @type {number} */ request, /** @type {number} */ place) => {
+      const { published } = this.#track(request);
+      for (let count = event.counts[place] ?? 0; published.length < count;) published.push(event.t);
+    });
+  }
+
+  /** @param {import("./order.js").Event} event */
+  #pause(event) {
+    const track = this.#track(event.request);
+    if (track.slot === null) track.slot = event.slot;
+    const last = track.pauses.at(-1);
+    if (event.after === PAUSED) track.pauses.push([event.t, null]);
+    else if (event.before === PAUSED && last && last[1] === null) last[1] = event.t;
+  }
+
+  /** @param {import("./order.js").Event} event @param {string} reason */
+  #close(event, reason) {
+    const track = this.#track(event.request);
+    if (track.ended === null) { track.ended = event.t; track.reason = reason; }
+  }
+
+  /** @param {number} request */
+  #track(request) {
+    let track = this.tracks.get(request);
+    if (!track) {
+      track = { request, name: "", slot: null, steps: new Map(), published: [], pauses: [], ended: null, reason: "",
+        text: [], promptTokens: 0, maxTokens: 0 };
+      this.tracks.set(request, track);
+    }
+    return track;
+  }
+
+  /** @param {Track} track @param {string} name */
+  #name(track, name) {
+    track.name ||= name;
+    if (name) this.byName.set(name, track);
+  }
+}
+
+/** @typedef {{what: string, start: number, end: number}} Span */
+/** @typedef {{key: string, name: string, request: number | null, slot: number | null, start: number, end: number,
+ *   phases: Span[], tokens: number[], pauses: [number, number][], state: "running" | "done" | "failed", reason: string,
+ *   promptTokens: number, maxTokens: number, track: Track | null, exchange: import("./latency.js").Exchange | null}} Lane */
+
+/**
+ * All requests as lanes, in the order of sending (or of arrival, where no client logged).
+ * @param {TrackFold} tracks @param {import("./latency.js").ExchangeFold} exchanges @param {number} now
+ * @returns {Lane[]}
+ */
+export function lanesOf(tracks, exchanges, now) {
+  const lanes = [];
+  const seen = new Set();
+  for (const track of tracks.tracks.values()) {
+    const exchange = exchanges.byName.get(track.name) ?? null;
+    if (exchange) seen.add(exchange);
+    const lane = laneOf(track, exchange, now);
+    if (lane) lanes.push(lane);
+  }
+  for (const exchange of exchanges.byName.values()) {
+    if (!seen.has(exchange)) lanes.push(/** @type {Lane} */ (laneOf(null, exchange, now)));
+  }
+  return lanes.sort((a, b) => a.start - b.start || (a.name < b.name ? -1 : a.name > b.name ? 1 : 0));
+}
+
+/** @param {Track | null} track @param {import("./latency.js").Exchange | null} exchange @param {number} now @returns {Lane | null} */
+function laneOf(track, exchange, now) {
+  const start = exchange ? exchange.sent : track?.steps.get(1)?.first;
+  if (start === undefined) return null;
+  const ended = exchange ? exchange.ended : track ? track.ended : null;
+  const end = Math.max(start, ended ?? now);
+  const tokens = track && track.published.length ? track.published : received(exchange);
+  const marks = [start, track?.steps.get(1)?.first, track?.steps.get(6)?.first, tokens[0],
+    ended !== null ? tokens.at(-1) : undefined];
+  const phases = phasesOf(marks, end);
+  const decode = phases.find((phase) => phase.what === "decode");
+  return {
+    key: track ? `r${track.request}` : `n${exchange?.name}`,
+    name: exchange?.name || track?.name || "",
+    request: track ? track.request : null,
+    slot: track ? track.slot : null,
+    start, end, phases, tokens, pauses: decode && track ? pausesOf(track, decode) : [],
+    state: ended === null ? "running" : exchange?.error ? "failed" : "done",
+    reason: exchange ? exchange.error || exchange.reason : track ? track.reason : "",
+    promptTokens: exchange?.promptTokens || track?.promptTokens || 0,
+    maxTokens: exchange?.maxTokens || track?.maxTokens || 0,
+    track, exchange,
+  };
+}
+
+/** @param {import("./latency.js").Exchange | null} exchange @returns {number[]} */
+function received(exchange) {
+  if (!exchange) return [];
+  return exchange.times.flatMap((t, place) => new Array(exchange.counts[place]).fill(t));
+}
+
+const PHASES = ["sending", "queued", "prefill", "decode", "delivery"];
+
+/** Spans between the known marks, made to rise and to stay before `end`. @param {(number | undefined)[]} marks @param {number} end @returns {Span[]} */
+function phasesOf(marks, end) {
+  /** @type {{what: string, start: number}[]} */ const known = [];
+  let low = 0;
+  marks.forEach((mark, place) => {
+    if (mark === undefined) return;
+    low = Math.min(Math.max(mark, known.length ? low : mark), end);
+    known.push({ what: PHASES[place], start: low });
+  });
+  return known.map((phase, place) => ({ ...phase, end: place + 1 < known.length ? known[place + 1].start : end }));
+}
+
+/** @param {Track} track @param {Span} decode @returns {[number, number][]} */
+function pausesOf(track, decode) {
+  const inside = (/** @type {number} */ t) => Math.min(Math.max(t, decode.start), decode.end);
+  return track.pauses.map(([start, stop]) => {
+    const low = inside(start);
+    return [low, Math.max(low, inside(stop ?? decode.end))];
+  });
+}

@@ -1,0 +1,31 @@
+"""Addresses of the console."""
+
+from __future__ import annotations
+
+from django.contrib.auth.decorators import login_not_required
+from django.http import HttpRequest, HttpResponse
+from django.urls import include, path
+from django.views.generic import RedirectView
+
+from webui.api.api import api
+
+
+@login_not_required
+def health(_request: HttpRequest) -> HttpResponse:
+    """For the supervisor: the process answers."""
+    return HttpResponse("ok", content_type="text/plain")
+
+
+urlpatterns = [
+    path("", RedirectView.as_view(pattern_name="experiments"), name="home"),
+    path("healthz", health, name="health"),
+    path("api/v1/", api.urls),
+    path("", include("webui.accounts.urls")),
+    path("", include("webui.catalogue.urls")),
+    path("", include("webui.runs.urls")),
+]
+
+handler400 = "webui.api.errors.bad_request"
+handler403 = "webui.api.errors.forbidden"
+handler404 = "webui.api.errors.not_found"
+handler500 = "webui.api.errors.server_error"
