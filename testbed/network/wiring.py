@@ -143,12 +143,12 @@ class MissingMemory(WiringError):
 
 
 class DanglingQueuePair(WiringError):
-    """A queue pair whose other end is not in the plan."""
+    """A queue pair whose ends do not meet: `reason` says where it hangs."""
 
-    def __init__(self, node: str, number: int, peer: str, peer_number: int) -> None:
+    def __init__(self, node: str, number: int, reason: str) -> None:
         self.node = node
         self.number = number
-        super().__init__(f"queue pair {number:#x} of {node} ends at {peer_number:#x} of {peer}, which has none such")
+        super().__init__(f"queue pair {number:#x} of {node} {reason}")
 
 
 class PortWiring(msgspec.Struct, frozen=True):
@@ -185,13 +185,15 @@ class Wiring:
         for node in plan.nodes:
             self._add_connections(node)
         for (name, number), connection in self.connections.items():
-            if (connection.peer, connection.peer_number) not in self.connections:
-                raise DanglingQueuePair(name, number, connection.peer, connection.peer_number)
+            self._check_other_end(name, number, connection)
 
     def _add_connections(self, node: PlannedNode) -> None:
-        addresses = {port.interface: port.address for port in node.ports}
+        addresses = {port.interface: port.address for port in node.ports if port.address in self.ports}
         self._peers[node.name] = []
         for pair in node.queue_pairs:
+            if pair.interface not in addresses:
+                roce = ", ".join(addresses) or "none"
+                raise DanglingQueuePair(node.name, pair.number, f"is on {pair.interface}; RoCE ports are {roce}")
             self.connections[node.name, pair.number] = Connection(
                 pair.peer, pair.number, pair.peer_number, addresses[pair.interface], pair.peer_address,
                 pair.initial_psn, pair.peer_psn, pair.service_level,
@@ -199,6 +201,20 @@ class Wiring:
             self._peers[node.name].append(pair.peer)
             for level in (pair.service_level, None):
                 self._by_peer.setdefault((node.name, pair.peer, level), pair.number)
+
+    def _check_other_end(self, node: str, number: int, connection: Connection) -> None:
+        """Both ends must name each other, or packets would be dropped until the retries are spent (fault D7)."""
+        other = self.connections.get((connection.peer, connection.peer_number))
+        if other is None:
+            where = f"ends at {connection.peer_number:#x} of {connection.peer}, which has none such"
+            raise DanglingQueuePair(node, number, where)
+        ours = (node, number, connection.address, connection.peer_address, connection.initial_psn, connection.peer_psn)
+        theirs = (other.peer, other.peer_number, other.peer_address, other.address, other.peer_psn, other.initial_psn)
+        for field, own, named in zip(
+            ("node", "number", "address", "peer address", "initial PSN", "peer PSN"), ours, theirs, strict=True
+        ):
+            if own != named:
+                raise DanglingQueuePair(node, number, f"has {field} {own}, but its other end says {named}")
 
     def number_for(self, node: str, verb: Verb) -> int:
         """Own number of the queue pair that carries `verb`: that of its service level, else the first to its peer.

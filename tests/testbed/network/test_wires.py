@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from testbed.machine import Completion, CompletionStatus, FetchAdd, Read, Send, Write
 from testbed.network.flow_wire import MESSAGE_OVERHEAD, PACKET_OVERHEAD
@@ -192,9 +193,30 @@ def test_what_does_not_fit_the_plan_is_named(make_driver: Make, make_star: Make,
         driver.post("a", Read(1, "b", remote=driver.remote(-driver.remote().address - 1), length=1))
     with pytest.raises(MissingMemory, match="the plan gives a a region 'memory'"):
         wire(plan, {})
-    half = type(plan)(**{**{name: getattr(plan, name) for name in plan.__struct_fields__}, "nodes": plan.nodes[:1]})
-    with pytest.raises(DanglingQueuePair, match="queue pair 0x10100 of a ends at 0x20000 of b"):
+    half = replace(plan, nodes=plan.nodes[:1])
+    with pytest.raises(DanglingQueuePair, match="queue pair 0x10100 of a ends at 0x20000 of b, which has none such"):
         wire(half, driver.memories)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"interface": "front0"}, "queue pair 0x10100 of a is on front0; RoCE ports are cnic0"),
+        ({"peer_address": "10.61.0.9"}, "has peer address 10.61.0.9, but its other end says 10.61.0.2"),
+        ({"initial_psn": 7}, "has initial PSN 7, but its other end says 1"),
+        ({"number": 9}, "queue pair 0x9 of a has number 9, but its other end says 65792"),
+    ],
+)
+def test_ends_that_do_not_meet_are_named_at_once(
+    make_driver: Make, make_star: Make, changes: dict[str, Any], sentence: str
+) -> None:
+    """Known fault D7: a wrong address made everything hang."""
+    plan = make_star("ab", rate=RATE)
+    a, b = plan.nodes
+    crooked = replace(a, queue_pairs=(replace(a.queue_pairs[0], **changes),))
+    for wire in (FlowWire, PacketWire):
+        with pytest.raises(DanglingQueuePair, match=sentence):
+            make_driver(wire, replace(plan, nodes=(crooked, b)))
 
 
 def test_a_port_tells_what_it_carried(make_driver: Make, make_star: Make) -> None:
