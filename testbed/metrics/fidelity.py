@@ -56,9 +56,10 @@ THRESHOLDS: dict[str, Limit] = {
     row.name: row
     for row in (
         Limit(
-            "lateness p99", "ms wall ÷ dilation", 0.5, 5.0,
-            "0.5 ms is a twelfth of the shortest decode step we model (5.87 ms, Llama-3-8B at batch 1); at 5 ms a "
-            "node misses its step altogether. Divided by the dilation, because a late wake costs that much true time.",
+            "lateness p99", "ms wall ÷ dilation", 0.5, 2.0,
+            "0.5 ms is a twelfth of the shortest decode step we model (5.87 ms, Llama-3-8B at batch 1) and 2 ms a "
+            "third of it. Divided by the dilation, because a late wake costs that much true time. A node with fewer "
+            "than 100 wakes has no p99 of its own; the wakes of all such nodes are judged together.",
         ),
         Limit(
             "link over its setting", "%", 2.0, 10.0,
@@ -84,9 +85,10 @@ THRESHOLDS: dict[str, Limit] = {
             needed=False,
         ),
         Limit(
-            "CPU pressure", "% of time", 40.0, 80.0,
-            "Share of time in which some task waited for a core (PSI, some). Short waits are normal where several "
-            "nodes share a core; above 80 % the host has no room and every timer is late.",
+            "CPU pressure", "% of time", 60.0, 90.0,
+            "Share of time in which some task waited for a core (PSI, some), on average over the run. Nodes that share "
+            "a core wait for each other: at 51 % the demo's median TPOT was within 5 % of the simulated clock's. A few "
+            "endless loops beside it gave 95 %: then nothing can be said about whom the waiting hit.",
         ),
         Limit(
             "send lag p99", "ms", 5.0, 50.0,
@@ -103,6 +105,8 @@ THRESHOLDS: dict[str, Limit] = {
 """The limits, by name."""
 
 SIMULATED_NOTE = "simulated clock: modelled time"
+FEWEST_WAKES = 100
+"""A p99 of fewer would be the worst wake under another name (see `testbed.metrics.latency.PERCENTILES`)."""
 SHORTEST_READING: Nanoseconds = 50 * MILLISECOND
 """Link readings over less wall time than this say more about the reader's timing than about the link."""
 UNTIMED_ROLES = ("host",)
@@ -124,7 +128,7 @@ class FidelityState(msgspec.Struct):
     """By node: wakes, p50, p99, worst of each reading, in wall nanoseconds."""
     late_wakes: int = 0
     link_excess: dict[str, float] = {}
-    """By port: the highest reading over its setting, in percent of it."""
+    """By port or lane: the highest reading over its setting, in percent of it; 0 where none was over."""
     drops: dict[str, int] = {}
     packets: dict[str, int] = {}
     resent: dict[str, int] = {}
@@ -212,16 +216,19 @@ def _follow_seq(state: FidelityState, record: Record) -> None:
 
 def _take_reading(state: FidelityState, node: str, event: Event) -> None:
     match event:
-        case ClockMeasured(wakes=wakes, p50=p50, p99=p99, worst=worst) if wakes > 0:
-            state.late.setdefault(node, []).append((wakes, p50, p99, worst))
+        case ClockMeasured(wakes=wakes, p50=p50, p99=p99, worst=worst):
+            readings = state.late.setdefault(node, [])
+            if wakes > 0:
+                readings.append((wakes, p50, p99, worst))
         case ClockLate():
             state.late_wakes += 1
         case LinkMeasured():
-            _add(state.drops, event.port, event.drops)
-            _add(state.packets, event.port, event.packets)
+            place = event.port if event.lane < 0 else f"{event.port} VL{event.lane}"
+            _add(state.drops, place, event.drops)
+            _add(state.packets, place, event.packets)
             if event.interval >= SHORTEST_READING and event.setting_bits_per_s > 0:
                 excess = 100.0 * event.rate_bits_per_s / event.setting_bits_per_s - 100.0
-                state.link_excess[event.port] = max(excess, state.link_excess.get(event.port, excess))
+                state.link_excess[place] = max(0.0, excess, state.link_excess.get(place, 0.0))
         case RnicMeasured(rnic=rnic):
             _add(state.sent, rnic, event.packets_sent)
             _add(state.resent, rnic, event.resent)
@@ -262,8 +269,15 @@ def late_bound(readings: Sequence[tuple[int, int, int, int]]) -> Nanoseconds:
 
 
 def _lateness(state: FidelityState) -> Measured:
-    bounds = {node: late_bound(readings) / MILLISECOND / state.dilation for node, readings in state.late.items()}
-    return _worst(bounds)
+    own = {node: readings for node, readings in state.late.items() if _wakes(readings) >= FEWEST_WAKES}
+    rest = [reading for node, readings in state.late.items() if node not in own for reading in readings]
+    if _wakes(rest) >= FEWEST_WAKES or (rest and not own):
+        own["nodes with few wakes"] = rest
+    return _worst({node: late_bound(readings) / MILLISECOND / state.dilation for node, readings in own.items()})
+
+
+def _wakes(readings: Sequence[tuple[int, int, int, int]]) -> int:
+    return sum(wakes for wakes, *_ in readings)
 
 
 def _send_lag(state: FidelityState) -> Measured:

@@ -131,8 +131,8 @@ def test_a_log_without_an_end_is_lost_or_its_nodes_last_words_are_told() -> None
 
 def test_the_worst_verdict_of_all_trials_stands_with_each_reason() -> None:
     story = ask(Story().at(0, "bench", started("wall", 10.0)), "q", 0, [10])
-    story.at(500, "bench", schema.CpuMeasured(50.0, 100.0))
+    story.at(500, "bench", schema.CpuMeasured(70.0, 100.0))
     found = summary(trial(small_run(), "sim"), trial(told(story), "wall"))
     assert found.fidelity.verdict == "degraded"
-    assert "wall: host busy: CPU pressure 50 % of time, limit 40" in found.fidelity.reasons
-    assert next(one for one in found.fidelity.thresholds if one.name == "CPU pressure").measured == 50
+    assert "wall: host busy: CPU pressure 70 % of time, limit 60" in found.fidelity.reasons
+    assert next(one for one in found.fidelity.thresholds if one.name == "CPU pressure").measured == 70
