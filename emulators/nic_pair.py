@@ -212,22 +212,7 @@ def _plan(
 ) -> Plan:
     nodes = []
     for index, name in enumerate(names):
-        peer = names[1 - index]
         port = PortPlan("cnic0", "compute", addresses[index], f"02:00:00:00:00:0{index + 1}", rate, rate)
-        pairs = tuple(
-            QueuePairPlan(
-                peer=peer,
-                interface="cnic0",
-                number=(0x100, 0x200)[index] + place,
-                peer_number=(0x200, 0x100)[index] + place,
-                peer_address=addresses[1 - index],
-                # The first node's numbers are about to wrap.
-                initial_psn=(0xFFFFF0, 0x40)[index],
-                peer_psn=(0x40, 0xFFFFF0)[index],
-                service_level=level,
-            )
-            for place, level in enumerate(service_levels)
-        )
         nodes.append(
             NodePlan(
                 name=name,
@@ -235,7 +220,7 @@ def _plan(
                 cores="hardware",
                 memory_mib=256,
                 ports=(port,),
-                queue_pairs=pairs,
+                queue_pairs=_queue_pairs(index, names[1 - index], addresses[1 - index], service_levels),
                 regions=(region,),
             )
         )
@@ -254,6 +239,27 @@ def _plan(
         nodes=tuple(nodes),
         parameters={},
         workload={},
+    )
+
+
+def _queue_pairs(
+    index: int, peer: str, peer_address: str, service_levels: Sequence[int]
+) -> tuple[QueuePairPlan, ...]:
+    numbers = (0x100, 0x200)
+    # The first node's numbers are about to wrap.
+    psns = (0xFFFFF0, 0x40)
+    return tuple(
+        QueuePairPlan(
+            peer=peer,
+            interface="cnic0",
+            number=numbers[index] + place,
+            peer_number=numbers[1 - index] + place,
+            peer_address=peer_address,
+            initial_psn=psns[index],
+            peer_psn=psns[1 - index],
+            service_level=level,
+        )
+        for place, level in enumerate(service_levels)
     )
 
 

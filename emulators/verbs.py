@@ -315,6 +315,8 @@ class Verbs:
         self.lost = any(fd == self._connection.fileno() for fd, _ in self._epoll.poll(0))
         if not self.lost:
             return
+        # It stays readable for ever; whoever sleeps on `completion_fd` has been told now.
+        self._epoll.unregister(self._connection)
         while (entry := self._completions.take()) is not None:
             self._ready.append(self._answer(*entry))
         tickets = [ticket for ticket, _, _ in self._in_flight.values()]

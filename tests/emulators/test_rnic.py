@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -287,6 +288,8 @@ def test_when_the_nic_dies_all_verbs_end_and_no_call_hangs(pair: NicPair) -> Non
     software.post(Write(9, OWNER, remote=pair.remote, data=b"x"))
     assert not software.arm(), "there is something to poll"
     assert software.poll() == [Completion(9, CompletionStatus.FLUSHED)]
+    assert software.arm()
+    assert not select.select([software.completion_fd], (), (), 0)[0], "a caller that sleeps on it would spin"
     os.kill(pair.processes[OWNER].pid, signal.SIGCONT)
 
 
@@ -592,6 +595,16 @@ def test_a_link_that_is_deleted_ends_verbs_with_an_error(namespaces: LinkedNames
         assert statuses[-1] == "FLUSHED"
         assert statuses.count("RETRY_EXCEEDED") == 1
         assert pair.processes[REQUESTER].poll() is None, "the NIC died with its link"
+
+
+@pytest.mark.root
+def test_it_becomes_hardware_where_the_host_permits() -> None:
+    with NicPair(options=["--fifo", "7", "--cores", "0"]) as pair:
+        for process in pair.processes.values():
+            assert os.sched_getscheduler(process.pid) == os.SCHED_FIFO
+            assert os.sched_getparam(process.pid).sched_priority == 7
+            assert os.sched_getaffinity(process.pid) == {0}
+        assert _statuses(_post(pair, Write(1, OWNER, remote=pair.remote, data=b"x"))) == ["SUCCESS"]
 
 
 @pytest.mark.root
