@@ -10,6 +10,7 @@ import msgspec
 from testbed.events.log import Record
 from testbed.events.schema import LinkMeasured
 from testbed.machine import Event
+from testbed.units import SECOND
 
 WHOLE_PORT = -1
 """Lane number under which a port's own counters are logged."""
@@ -25,8 +26,8 @@ class Carried(msgspec.Struct):
     drops: int = 0
     interval: int = 0
     """Wall nanoseconds of all readings."""
-    bit_intervals: int = 0
-    """Sum of rate × interval, for the mean rate."""
+    weighted_bits: int = 0
+    """Sum of true rate × wall interval, for the mean rate; in bits, so that 64 bits hold any run."""
     peak_bits_per_s: int = 0
     setting_bits_per_s: int = 0
 
@@ -71,7 +72,7 @@ class ShareFold:
             lane.packets += event.packets
             lane.drops += event.drops
             lane.interval += event.interval
-            lane.bit_intervals += event.rate_bits_per_s * event.interval
+            lane.weighted_bits += event.rate_bits_per_s * event.interval // SECOND
             lane.peak_bits_per_s = max(lane.peak_bits_per_s, event.rate_bits_per_s)
             lane.setting_bits_per_s = event.setting_bits_per_s
         return state
@@ -94,7 +95,7 @@ def _share(lane: Carried, total: int) -> LaneShare:
         packets=lane.packets,
         drops=lane.drops,
         share=round(lane.bytes / total, 6) if total and lane.lane != WHOLE_PORT else None,
-        mean_bits_per_s=lane.bit_intervals // lane.interval if lane.interval else 0,
+        mean_bits_per_s=lane.weighted_bits * SECOND // lane.interval if lane.interval else 0,
         peak_bits_per_s=lane.peak_bits_per_s,
         setting_bits_per_s=lane.setting_bits_per_s,
     )

@@ -28,11 +28,20 @@ def test_a_lanes_share_is_of_its_own_ports_bytes() -> None:
 
 
 def test_the_mean_rate_weighs_readings_by_their_length() -> None:
-    story = Story().at(1, "bench", reading("p", 0, 1, rate=100), reading("p", 0, 1, rate=400, interval_ms=300))
+    story = Story().at(1, "bench", reading("p", 0, 1, rate=1000), reading("p", 0, 1, rate=4000, interval_ms=300))
     (one,) = Folding({"s": ShareFold()}).take_all(story.records()).result("s")
-    assert (one.mean_bits_per_s, one.peak_bits_per_s) == (325, 400)
+    assert (one.mean_bits_per_s, one.peak_bits_per_s) == (3250, 4000)
 
 
 def test_a_port_that_carried_nothing_has_no_shares() -> None:
     (one,) = Folding({"s": ShareFold()}).take_all(Story().at(1, "bench", reading("p", 2, 0)).records()).result("s")
     assert (one.share, one.mean_bits_per_s) == (None, 0)
+
+
+def test_a_long_run_at_the_highest_rate_still_fits_a_snapshot() -> None:
+    story = Story()
+    for t in range(20):
+        story.at(t, "bench", reading("p", 0, 10**15, rate=1_600 * 10**9, interval_ms=3_600_000))
+    folding = Folding({"s": ShareFold()}).take_all(story.records())
+    folding.restore(folding.snapshot())
+    assert folding.result("s")[0].mean_bits_per_s == 1_600 * 10**9

@@ -1,0 +1,98 @@
+"""Every event type of the schema is in a recording (house style 20), and every recording can be read and folded."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import get_args
+
+import msgspec
+import pytest
+
+from testbed.events.log import Record, check_log, log_files, tag_of
+from testbed.events.ordering import merge
+from testbed.events.schema import AnyEvent
+from testbed.experiment.export_csv import export_csv
+from testbed.experiment.export_perfetto import export_perfetto
+from testbed.experiment.reading import spec_from_bytes
+from testbed.experiment.report import ReportFacts, report_text
+from testbed.experiment.report_page import report_page
+from testbed.experiment.summary import fold_trial, summarise
+from testbed.metrics.fold import Folding
+from testbed.metrics.spans import request_spans
+from testbed.metrics.table import FOLDS
+from tests.testbed.experiment.test_export_perfetto import check
+
+RECORDINGS = Path(__file__).resolve().parents[2] / "fixtures" / "recordings"
+NAMES = sorted(
+    path.name for path in RECORDINGS.iterdir() if path.is_dir() and path.name not in {"specs", "__pycache__"}
+)
+NOT_RECORDED = {
+    "request.abandoned": "needs a client that goes away in the middle; tests/emulators cuts the connection",
+    "device.faulted": "a scheduler that keeps CUDA's rules never causes one; tests/testbed/blink breaks them",
+    "verb.failed": "a healthy wire never causes one; the wires' conformance suite cuts it",
+}
+
+
+def records(name: str) -> list[Record]:
+    return list(merge(RECORDINGS / name))
+
+
+def test_every_event_type_is_recorded_or_there_is_a_reason() -> None:
+    seen = {tag_of(record.event) for name in NAMES for record in records(name)}
+    schema = {str(kind.__struct_config__.tag) for kind in get_args(AnyEvent)}
+    assert schema - seen == set(NOT_RECORDED), (
+        "make a recording that has it (fixtures/recordings/make.py), or say why not"
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_log_keeps_what_its_writer_promises(name: str) -> None:
+    assert all(check_log(path) > 0 for path in log_files(RECORDINGS / name))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_its_experiment_is_still_a_valid_one(name: str) -> None:
+    path = RECORDINGS / "specs" / f"{name}.toml"
+    spec_from_bytes(path.read_bytes(), str(path))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_fold_takes_it_and_a_snapshot_goes_on(name: str) -> None:
+    taken = records(name)
+    whole = Folding(FOLDS).take_all(taken)
+    for cut in (1, len(taken) // 3, len(taken) - 1):
+        late = Folding(FOLDS)
+        late.restore(Folding(FOLDS).take_all(taken[:cut]).snapshot())
+        assert late.take_all(taken[cut:]).snapshot() == whole.snapshot()
+    assert whole.result("counts").faults == ()
+    assert whole.result("ring").gaps == ()
+    assert set(whole.result("ring").counts) == {"empty"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_served_request_went_through_the_thirteen_steps(name: str) -> None:
+    rows = request_spans(Folding(FOLDS).take_all(records(name)).result("timeline"))
+    served = [row for row in rows if row.state == "done"]
+    assert served
+    for row in served:
+        steps = dict(row.steps)
+        assert set(steps) == set(range(1, 14))
+        assert {steps[step].count for step in range(1, 7)} == {1}
+        # One launch, one publication and one detokenised text a token, one after the other.
+        assert {steps[step].count for step in (7, 8, 9, 10)} == {len(row.token_times)}
+        order = [steps[step].first for step in (1, 2, 3, 4, 7, 8, 9, 10, 11, 12, 13)]
+        assert order == sorted(order)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_reports_and_exports_take_it(name: str) -> None:
+    taken = records(name)
+    timeline = Folding({"timeline": FOLDS["timeline"]}).take_all(taken).result("timeline")
+    summary = summarise(name, name, [fold_trial(name, "blink", "", taken)])
+    assert summary.outcome == "passed"
+    assert "TTFT ms" in report_text(summary, ReportFacts(name))
+    assert len(report_page(summary, ReportFacts(name), {name: timeline})) > 10_000
+    check(json.loads(export_perfetto({name: timeline}))["traceEvents"])
+    assert export_csv({name: timeline}).tokens.count("\n") == summary.systems["blink"].requests.tokens_received + 1
+    assert msgspec.json.decode(msgspec.json.encode(summary))["fidelity"]["verdict"] in {"faithful", "degraded"}
