@@ -26,6 +26,7 @@ from topologies.processes import (
     Placement,
     ProcessTable,
     Started,
+    compile_source,
     end,
     fifo_allowed,
     module_command,
@@ -115,6 +116,7 @@ class BenchNodes:
 
     def start_software(self) -> None:
         """Starts every node's software, in its container or namespace."""
+        compile_source()
         for node in self.plan.nodes:
             container = self._network.container(node.name)
             arguments = ("--run", str(self._folder), "--node", node.name)

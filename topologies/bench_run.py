@@ -153,6 +153,7 @@ class BenchRun:
         asked, carried = packet_budget(self.plan)
         if asked > carried:
             self._say(f"all RoCE ports saturated would be {asked} packets/s, this machine carries {carried}", "warning")
+        self._keep_off_hardware(cores, network)
         self._enter(Stage.NODES)
         self._on_tear_down(lambda: self._end_nodes(nodes))
         nodes.start_captures()
@@ -164,6 +165,11 @@ class BenchRun:
             nodes.start_relay()
         self._enter(Stage.RUNNING)
         self._watch(network, nodes)
+
+    def _keep_off_hardware(self, cores: tuple[int, ...], network: BenchNetwork) -> None:
+        """The bench, and what it starts without a place of its own, stays on the hosts' cores from here on."""
+        theirs = {core for node in self.plan.nodes if node.cores == "host" for core in network.cpus[node.name]}
+        os.sched_setaffinity(0, theirs or set(cores[:1]))
 
     def _clear_the_dead(self) -> None:
         reaped = reaper.reap()

@@ -106,7 +106,11 @@ def join(cell: Path | None) -> None:
 
 
 def group_members(pid: int) -> list[int]:
-    """All processes in the control group of `pid` and below it: a container's, counted as the host counts."""
+    """All processes in the control group of `pid` and below it: a container's, counted as the host counts.
+
+    Of several hierarchies the one that sets it apart best is meant; the others may group it with strangers.
+    """
+    best: list[int] = []
     for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
         number, controllers, path = line.split(":", 2)
         if path == "/":  # the root group holds strangers
@@ -119,9 +123,9 @@ def group_members(pid: int) -> list[int]:
                 members: set[int] = set()
                 for procs in folder.rglob("cgroup.procs"):
                     members.update(int(word) for word in procs.read_text().split())
-                if pid in members:
-                    return sorted(members)
-    return []
+                if pid in members and (not best or len(members) < len(best)):
+                    best = sorted(members)
+    return best
 
 
 def remove_empty(name: str) -> None:

@@ -27,7 +27,6 @@ with warnings.catch_warnings():  # mininet imports distutils, which Python 3.11 
     from mininet.log import setLogLevel
     from mininet.net import Mininet
     from mininet.node import Host, Switch
-    from mininet.topo import Topo
 
 from testbed.experiment.plan import FabricPlan, NodePlan, Plan, PortPlan
 from topologies.namespaces import network_of, set_sysctl
@@ -279,16 +278,3 @@ def _switch_mac(mac: str) -> str:
     """A locally administered address for the switch's end, told from the node's by its first byte."""
     first = int(mac[:2], 16) ^ 0x04
     return f"{first | 0x02:02x}{mac[2:]}"
-
-
-class PlanTopo(Topo):
-    """A plan as a plain Mininet topology, for `mn --custom` and Mininet's own command line."""
-
-    def build(self, plan: Plan) -> None:
-        """Hosts and switches by the plan's names; one link a port."""
-        for fabric in plan.fabrics:
-            self.addSwitch(fabric.name)
-        for node in plan.nodes:
-            self.addHost(node.name)
-            for port in node.ports:
-                self.addLink(node.name, port.fabric, intfName1=port.interface)

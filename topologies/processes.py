@@ -7,6 +7,7 @@ what is left then is the reaper's.
 
 from __future__ import annotations
 
+import compileall
 import ctypes
 import os
 import signal
@@ -145,6 +146,12 @@ def python_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]
         "OMP_NUM_THREADS": "1",
         **(extra or {}),
     }
+
+
+def compile_source() -> None:
+    """Byte-compiles our tree where that is missing, since containers see it read-only and would each do it again."""
+    for package in ("testbed", "emulators"):
+        compileall.compile_dir(SOURCE / package, quiet=2)
 
 
 def site_packages() -> list[str]:
