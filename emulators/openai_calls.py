@@ -21,6 +21,8 @@ from emulators.server_port import ServerPort, text_of
 from testbed.serving.requests import Refused, Request, Sampling, Tokens
 
 _SEED_MASK = (1 << 63) - 1
+_LEAST_TOP_P = 1e-6
+"""A ring's descriptor holds 32-bit floats; anything as small as this leaves but the most likely token anyway."""
 
 
 class Call:
@@ -96,7 +98,7 @@ def _requests(server: ServerPort, generation: Generation, name: str) -> list[Req
             seed = zlib.crc32(own.encode()) if generation.seed is None else generation.seed + place
             sampling = Sampling(
                 temperature=generation.temperature,
-                top_p=generation.top_p,
+                top_p=max(generation.top_p, _LEAST_TOP_P),
                 seed=seed & _SEED_MASK,
                 ignore_eos=generation.ignore_eos,
             )

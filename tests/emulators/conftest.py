@@ -24,7 +24,7 @@ API_KEY = "sk-looplane-test"
 def plan_for(folder: Path, *, dilation: float = 1.0, **parameters: object) -> Plan:
     """The plan of one Blink server without a workload."""
     tables = {
-        "name": "api-test", "title": "API", "dilation": dilation, "byte_scale": 1000,
+        "name": "api-test", "title": "API", "dilation": dilation, "byte_scale": 100,
         "systems": {"blink": {"kind": "blink", **parameters}}, "workload": {"requests": 0},
     }  # fmt: skip
     spec = spec_from_tables(tables, "test")

@@ -1,6 +1,8 @@
 import json
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from emulators.openai_errors import ApiError
 from emulators.openai_requests import read_chat, read_completion
@@ -152,3 +154,34 @@ def test_no_json_object_is_a_bad_request(body):
         read_chat(body)
     assert caught.value.status == 400
     assert json.loads(caught.value.body)["error"]["type"] == "invalid_request_error"
+
+
+odd = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.text(max_size=6),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=8,
+)
+KNOWN = [
+    "model", "messages", "prompt", "max_tokens", "max_completion_tokens", "temperature", "top_p", "n", "seed", "stop",
+    "stream", "stream_options", "ignore_eos", "logprobs", "echo", "best_of", "suffix", "role", "content",
+]  # fmt: skip
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.dictionaries(st.sampled_from(KNOWN), odd), st.sampled_from([CHAT, COMPLETION, {}]))
+def test_odd_values_are_read_or_refused_but_never_break_anything(fields, whole):
+    for read in (read_chat, read_completion):
+        found = read_or_error(read, json.dumps({**whole, **fields}).encode())
+        if isinstance(found, ApiError):
+            assert found.status == 400
+            assert found.body.isascii()
+        else:
+            assert 1 <= len(found.prompts) * found.choices <= 64
+            assert found.max_tokens is None or found.max_tokens >= 1
+
+
+def read_or_error(read, body):
+    try:
+        return read(body)
+    except ApiError as error:
+        return error
