@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -138,3 +139,13 @@ def test_client_that_leaves_frees_its_slot(serving, client):
     while httpx.get(f"{serving.root}/load").json() != {"server_load": 0}:
         assert time.monotonic() < end
         time.sleep(0.05)
+
+
+def test_the_guides_examples_run_as_they_stand(serving, capsys):
+    guide = (whole_run.TOP / "docs" / "guide" / "serving.md").read_text(encoding="utf-8")
+    (program,) = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    exec(program, {"BASE_URL": serving.base_url})  # what a reader would paste
+    assert capsys.readouterr().out.strip()
+    (path, body), = re.findall(r"curl -N BASE_URL(\S+) .*? -d '(.*?)'", guide, re.DOTALL)
+    answer = httpx.post(serving.base_url + path, content=body, timeout=60)
+    assert answer.text.endswith("data: [DONE]\n\n")
