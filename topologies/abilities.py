@@ -163,7 +163,7 @@ def _network() -> list[Finding]:
     }  # fmt: skip
     for name, (needed, purpose) in purposes.items():
         works, words = results.get(name, (False, "not tried"))
-        kind = "qdisc " if name in QDISCS else ""
+        kind = "qdisc " if name in QDISCS else "kernel "
         if works:
             findings.append(Finding(kind + name, "ok", purpose))
         else:

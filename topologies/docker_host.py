@@ -237,6 +237,7 @@ def _start() -> Docker:
     end = time.monotonic() + _START_PATIENCE_S
     while daemon.poll() is None and time.monotonic() < end:
         if OWN_SOCKET.exists() and docker.answers():
+            daemon.returncode = 0  # not ours to wait for: it may outlive this process
             return docker
         time.sleep(0.1)
     words = "\n".join(log.read_text(errors="replace").splitlines()[-6:])

@@ -96,7 +96,7 @@ def _of(label: str) -> Iterator[tuple[Leftover, Callable[[], object]]]:
         yield Leftover(label, "cell", f"{cells.FOLDER}/{label}"), cells.Cells(label).remove
     for device in _links(label):
         # Links are born in namespaces that end with their processes; one is here only if somebody moved it.
-        yield Leftover(label, "link", device), partial(run, ["ip", "link", "del", device])
+        yield Leftover(label, "link", device), partial(_remove_link, label, device)
     for point in _mounts(registry.folder):
         yield Leftover(label, "mount", str(point)), partial(run, ["umount", str(point)])
 
@@ -128,6 +128,11 @@ def _remove_container(name: str) -> None:
 def _links(label: str) -> list[str]:
     devices = [line.split(": ")[1].split("@")[0] for line in run(["ip", "-o", "link"]).splitlines()]
     return [name for name in devices if (found := _OUR_LINK.fullmatch(name)) and found[1] == label]
+
+
+def _remove_link(label: str, device: str) -> None:
+    if device in _links(label):  # it may have gone with its other end
+        run(["ip", "link", "del", device])
 
 
 def _mounts(folder: Path) -> list[Path]:
