@@ -130,11 +130,28 @@ def group_members(pid: int) -> list[int]:
 
 def remove_empty(name: str) -> None:
     """Removes the empty groups `name` at the root, or in this process's own group, of every hierarchy."""
+    for group in _groups_called(name):
+        with suppress(OSError):
+            for below in sorted(group.rglob("*/"), reverse=True):
+                below.rmdir()
+            group.rmdir()
+
+
+def kill_group(name: str, patience_s: float = 5.0) -> None:
+    """Kills all that is in the groups `name`, found as `remove_empty` finds them. Raises CellError."""
+    end = time.monotonic() + patience_s
+    for group in _groups_called(name):
+        while pids := {int(word) for procs in group.rglob("cgroup.procs") for word in procs.read_text().split()}:
+            if time.monotonic() > end:
+                raise CellError(f"{group}: still holds {sorted(pids)}")
+            _kill_all(group, sorted(pids))
+            time.sleep(0.01)
+
+
+def _groups_called(name: str) -> list[Path]:
     own = {line.split(":", 2)[2].strip("/") for line in Path("/proc/self/cgroup").read_text().splitlines()}
-    for _, point, _ in mounts():
-        for above in sorted({"", *own}):
-            with suppress(OSError):
-                (point / above / name).rmdir()
+    found = [point / above / name for _, point, _ in mounts() for above in sorted({"", *own})]
+    return [group for group in found if group.is_dir()]
 
 
 def labels() -> list[str]:

@@ -207,16 +207,28 @@ def in_use() -> bool:
 
 def own_engine() -> ProcessMark | None:
     """The engine that we have started, if it runs."""
+    record = _record()
+    return record.daemon if record is not None and record.daemon.alive() else None
+
+
+class _OwnEngine(msgspec.Struct, frozen=True):
+    """What is on record of an engine of our own."""
+
+    daemon: ProcessMark
+    data: str
+
+
+def _record() -> _OwnEngine | None:
     try:
-        mark = msgspec.json.decode(_MARK.read_bytes(), type=ProcessMark)
+        return msgspec.json.decode(_MARK.read_bytes(), type=_OwnEngine)
     except (FileNotFoundError, msgspec.MsgspecError):
         return None
-    return mark if mark.alive() else None
 
 
 def _start() -> Docker:
     if not startable():
         raise DockerFault("no Docker engine answers and none can be started (apt-get install docker.io)")
+    _sweep_killed()
     data = state_folder() / "docker"
     data.mkdir(parents=True, exist_ok=True)
     log = data.with_suffix(".log")
@@ -232,7 +244,7 @@ def _start() -> Docker:
         )
     mark = mark_of(daemon.pid, "dockerd")
     if mark is not None:
-        _MARK.write_bytes(msgspec.json.encode(mark))
+        _MARK.write_bytes(msgspec.json.encode(_OwnEngine(mark, str(data))))
     docker = Docker(OWN_SOCKET)
     end = time.monotonic() + _START_PATIENCE_S
     while daemon.poll() is None and time.monotonic() < end:
@@ -248,10 +260,9 @@ def _start() -> Docker:
 def _stop_if_unused(*, force: bool = False) -> bool:
     if not force and (any(_live_users()) or os.environ.get(KEEP)):
         return False
-    mark = own_engine()
-    helper = _containerd()
-    if mark is None and helper is None and not _MARK.exists():
+    if not _MARK.exists() and not _EXEC_ROOT.exists():
         return False
+    mark = own_engine()
     if mark is not None:
         mark.signal(signal.SIGTERM)
         end = time.monotonic() + _STOP_PATIENCE_S
@@ -259,7 +270,8 @@ def _stop_if_unused(*, force: bool = False) -> bool:
             with suppress(ChildProcessError):  # bury it, if it is our own child
                 os.waitpid(mark.pid, os.WNOHANG)
             time.sleep(0.05)
-    end_processes([found for found in (mark, helper) if found is not None])
+        end_processes([mark])
+    _sweep_killed()
     shutil.rmtree(_EXEC_ROOT, ignore_errors=True)
     shutil.rmtree(_USERS, ignore_errors=True)
     for path in (_MARK, OWN_SOCKET, RUN_ROOT / "docker.pid"):
@@ -268,14 +280,33 @@ def _stop_if_unused(*, force: bool = False) -> bool:
     return True
 
 
-def _containerd() -> ProcessMark | None:
-    """The containerd that our engine had started and, killed hard, could not stop; known by our folder in its words."""
-    try:
-        pid = int((_EXEC_ROOT / "containerd" / "containerd.pid").read_text())
-        words = Path(f"/proc/{pid}/cmdline").read_bytes()
-    except (FileNotFoundError, ProcessLookupError, ValueError):
-        return None
-    return mark_of(pid, "containerd") if str(_EXEC_ROOT).encode() in words else None
+def _sweep_killed() -> None:
+    """Ends and unmounts what an engine of our own leaves when it is killed; after an ordinary stop there is nothing.
+
+    Its containers are known by the group that only it makes, containerd and its shims by our folder in their words.
+    """
+    if own_engine() is not None:
+        return
+    record = _record()
+    cells.kill_group(_CGROUP)
+    folder = f"{_EXEC_ROOT}/".encode()
+    helpers = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            program, words = (path / "exe").readlink().name, (path / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if program.startswith("containerd") and folder in words:
+            helpers.append(mark_of(int(path.name), program))
+    end_processes(helper for helper in helpers if helper is not None)
+    # A zombie that nobody has buried yet, or a number that a stranger has now, would pass for one that runs.
+    for pidfile in (_EXEC_ROOT / "containerd" / "containerd.pid", RUN_ROOT / "docker.pid"):
+        pidfile.unlink(missing_ok=True)
+    roots = [_EXEC_ROOT, *([Path(record.data)] if record is not None else [])]
+    points = [Path(line.split()[4]) for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    for point in sorted(points, reverse=True):
+        if any(root == point or root in point.parents for root in roots):
+            run(["umount", str(point)])
 
 
 def _live_users() -> Iterator[str]:

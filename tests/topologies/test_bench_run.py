@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 import urllib.request
 from pathlib import Path
 
@@ -165,6 +166,28 @@ def test_kill_9_then_clean(tree: BenchTree, label: str) -> None:
     assert f"removed container looplane-{label}-dpu0 of run {label}" in out
     assert result(folder)["outcome"] == "lost"
     assert label not in tree.run("clean")[1]  # once is enough
+
+
+@pytest.mark.parametrize(
+    ("kind", "delays"),
+    [
+        ("namespace", [0.3, 0.45, 0.6, 0.75, 0.9, 1.2]),
+        pytest.param("docker", [0.5, 1.0, 1.6, 2.4], marks=pytest.mark.docker),
+    ],
+)
+def test_kill_9_at_any_moment_of_the_start(
+    tree: BenchTree, label: str, kind: str, delays: list[float], tmp_path: Path
+) -> None:
+    for number, delay in enumerate(delays):
+        folder = tmp_path / f"run{number}"
+        folder.mkdir()
+        (folder / "plan.json").write_bytes(bench_plans.written(bench_plans.demo_plan(label)))
+        process = tree.start("run", folder, "--nodes", kind)
+        time.sleep(delay)
+        finish(process, signal.SIGKILL)
+        code, out, err = tree.run("clean")
+        assert code == 0, out + err
+        assert host_state.of_label(label) == set()
 
 
 def test_a_live_run_is_not_touched_by_clean_or_by_a_second_start(tree: BenchTree, label: str) -> None:

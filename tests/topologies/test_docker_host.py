@@ -87,12 +87,32 @@ def test_an_engine_that_was_killed_is_cleaned_up_and_started_anew(label: str) ->
     docker_host.acquire(label)
     mark = docker_host.own_engine()
     assert mark is not None
+    image = images.ensure(Docker(docker_host.OWN_SOCKET), lambda _text: None)
+    pid = Docker(docker_host.OWN_SOCKET).start_container(spec(label, image))
     os.kill(mark.pid, signal.SIGKILL)
     os.waitpid(mark.pid, 0)
-    assert docker_host.stop_if_unused() is False or True  # its user, this process, still lives
+    assert Path(f"/proc/{pid}").exists()  # the container lives on without its engine
     with docker_host.engine(label) as engine:
         assert engine.answers()
+        assert not Path(f"/proc/{pid}").exists()
+        remove_all(engine, label)
     assert docker_host.own_engine() is None
+
+
+def test_an_engine_that_was_killed_with_its_user_is_reaped_whole(label: str) -> None:
+    if docker_host.engine_that_answers() is not None:
+        pytest.skip("an engine answers already, so none of our own is started")
+    docker = docker_host.acquire(label)
+    pid = docker.start_container(spec(label, images.ensure(docker, lambda _text: None)))
+    mark = docker_host.own_engine()
+    assert mark is not None
+    os.kill(mark.pid, signal.SIGKILL)
+    os.waitpid(mark.pid, 0)
+    docker_host.release(label)
+    assert not Path(f"/proc/{pid}").exists()
+    assert not docker_host.OWN_SOCKET.exists()
+    with docker_host.engine(label) as engine:
+        remove_all(engine, label)  # its record is the engine's own and comes back with it
 
 
 def test_a_container_has_no_network_no_rights_and_only_what_is_mounted(
