@@ -13,6 +13,8 @@ import threading
 import time
 from pathlib import Path
 
+import msgspec
+
 from testbed.command import run
 from testbed.command.exit_codes import CommandError, ExitCode
 from testbed.command.places import is_root, runs_folder
@@ -32,6 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Serves until SIGINT or SIGTERM; then concludes the run as any other."""
     spec, text = run.read(arguments.file, arguments.overrides)
+    # The clients come from outside: the experiment's own workload is not sent.
+    spec = msgspec.structs.replace(spec, workload=msgspec.structs.replace(spec.workload, requests=0))
     if arguments.on == "mininet" and not is_root():
         raise CommandError("--on mininet needs root; --on sim serves from one process", ExitCode.HOST_CANNOT)
     try:
