@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from statistics import NormalDist
 from typing import Literal, get_args
 
 import msgspec
@@ -109,12 +110,13 @@ FEWEST_WAKES = 100
 """A p99 of fewer would be the worst wake under another name (see `testbed.metrics.latency.PERCENTILES`)."""
 SHORTEST_READING: Nanoseconds = 50 * MILLISECOND
 """Link readings over less wall time than this say more about the reader's timing than about the link."""
+_NORMAL = NormalDist()
+_UPPER_SCORES = tuple(_NORMAL.inv_cdf(0.505 + step / 100) for step in range(50))
+"""Standard scores of the upper half of a hundred wakes."""
 UNTIMED_ROLES = ("host",)
 """Roles that leave the path after provisioning: their clock is nobody's latency."""
 BUSY_HOST = ("lateness p99", "CPU pressure", "send lag p99")
 """Thresholds that a busy host crosses; their reasons say so."""
-LATENESS_WEIGHTS = (50, 49, 1)
-"""Of a hundred wakes, how many are taken to be as late as p50, p99 and the worst: never fewer than were."""
 
 
 class FidelityState(msgspec.Struct):
@@ -248,23 +250,25 @@ Measured = tuple[float | None, str]
 """The worst value, and where it was measured."""
 
 
-def late_bound(readings: Sequence[tuple[int, int, int, int]]) -> Nanoseconds:
-    """An upper bound of the 99th percentile of lateness over several readings (wakes, p50, p99, worst).
+def late_estimate(readings: Sequence[tuple[int, int, int, int]]) -> Nanoseconds:
+    """The 99th percentile of lateness over several readings (wakes, p50, p99, worst), estimated.
 
-    Percentiles of parts do not add up. Of each reading's wakes, half are taken to be as late as its p50, 49 % as
-    its p99 and 1 % as its worst, which is never earlier than they were; the 99th percentile of that is the bound.
+    Percentiles of parts do not add up. Half of a reading's wakes are taken to be as late as its p50; the others to be
+    spread as in a log-normal law through p50 and p99, none later than the worst. In a reading of few wakes p99 is
+    the largest of them, and stands at the quantile where the largest of so many stands.
     """
-    parts = sorted(
-        (value, wakes * weight)
-        for wakes, *values in readings
-        for value, weight in zip(values, LATENESS_WEIGHTS, strict=True)
-    )
+    parts: list[tuple[float, int]] = []
+    for wakes, p50, p99, worst in readings:
+        low, high = max(p50, 1), max(p99, 1)
+        top = _NORMAL.inv_cdf(min(0.99, 1 - 0.5 / max(wakes, 2)))
+        parts.append((p50, 50 * wakes))
+        parts.extend((min(low * (high / low) ** (score / top), worst), wakes) for score in _UPPER_SCORES)
     needed = 99 * sum(wakes for wakes, *_ in readings)
     reached = 0
-    for value, weight in parts:
+    for value, weight in sorted(parts):
         reached += weight
         if reached >= needed:
-            return value
+            return round(value)
     return 0
 
 
@@ -273,7 +277,7 @@ def _lateness(state: FidelityState) -> Measured:
     rest = [reading for node, readings in state.late.items() if node not in own for reading in readings]
     if _wakes(rest) >= FEWEST_WAKES or (rest and not own):
         own["nodes with few wakes"] = rest
-    return _worst({node: late_bound(readings) / MILLISECOND / state.dilation for node, readings in own.items()})
+    return _worst({node: late_estimate(readings) / MILLISECOND / state.dilation for node, readings in own.items()})
 
 
 def _wakes(readings: Sequence[tuple[int, int, int, int]]) -> int:
