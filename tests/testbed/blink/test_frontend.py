@@ -276,6 +276,29 @@ def test_a_prompt_nobody_has_claimed_is_withdrawn() -> None:
     assert not any(2 in event.requests for event in world.of(GraphSelected))
 
 
+def test_a_client_that_goes_while_its_slot_is_submitted_is_not_served() -> None:
+    world = World()
+    world.submit("a", max_tokens=200)
+    while not world.of(PromptWritten):
+        world.step()
+    world.abandon("a")
+    world.settle()
+    assert not world.of(TokensRead)
+    assert world.now < 100_000_000
+    world.assert_nothing_is_held()
+
+
+def test_a_prompts_extent_is_free_again_once_its_first_token_is_there() -> None:
+    world = World()
+    world.submit("a", "x" * 60, max_tokens=100)
+    world.run(2)
+    assert world.front_end.holdings.prompts.held == 64
+    world.run(30)
+    assert world.front_end.serving == 1
+    assert world.front_end.holdings.prompts.held == 0
+    assert world.front_end.holdings.answers.held == 112
+
+
 def test_abandoning_what_is_unknown_or_over_is_nothing() -> None:
     world = World()
     world.abandon("nobody")
@@ -373,7 +396,7 @@ def test_a_front_end_with_an_old_cache_loses_the_race_and_takes_another_slot() -
 
 
 def test_two_front_ends_that_submit_at_once_never_share_a_slot() -> None:
-    """They need arenas of their own (here: halves), which one ring does not give them yet; slots are safe anyway."""
+    """Slots are safe. Descriptors and arenas are not: front ends that share a ring for good need parts of their own."""
     world = World(front_ends=("dpu0", "gateway0"))
     world.submit("a", max_tokens=3)
     world.submit("b", max_tokens=3, node="gateway0")

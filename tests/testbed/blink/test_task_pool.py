@@ -32,3 +32,17 @@ def test_an_unknown_ticket_is_our_fault() -> None:
     pool: TaskPool[str] = TaskPool(2)
     with pytest.raises(MachineError):
         pool.complete(1, [])
+
+
+def test_there_are_never_more_in_flight_than_the_pool_is_large() -> None:
+    pool: TaskPool[int] = TaskPool(2)
+    flying: list[int] = []
+    for number in range(20):
+        out: list[Effect] = []
+        pool.post(read, number, out)
+        if number % 3 == 2:
+            pool.complete(flying.pop(0), out)
+        flying += [verb.ticket for verb in out if isinstance(verb, Verb)]
+        assert len(flying) <= 2
+        assert len(flying) + pool.waiting == len(pool)
+    assert pool.waiting
