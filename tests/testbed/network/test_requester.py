@@ -134,8 +134,22 @@ def test_two_naks_of_one_gap_go_back_once() -> None:
     bench.ack(1, Syndrome.SEQUENCE_ERROR)
     assert bench.send() == []
     bench.requester.wake(1000)
+    assert bench.send() == [1, 2, 3]
+    # After a timeout the same gap may be told again: this NAK answers what was sent since.
+    bench.ack(1, Syndrome.SEQUENCE_ERROR)
+    assert bench.send() == [1, 2, 3]
     bench.ack(2, Syndrome.SEQUENCE_ERROR)
     assert bench.send() == [2, 3]
+
+
+def test_a_nak_for_the_packet_after_the_last_answers_all() -> None:
+    """The gap closed before it was told, and nothing more was sent: the expected packet is one still to come."""
+    bench = Bench()
+    bench.send(write(1, 600))
+    bench.ack(3, Syndrome.SEQUENCE_ERROR)
+    assert bench.done() == [(1, SUCCESS)]
+    assert bench.requester.deadline() is None
+    assert bench.send(write(2)) == [3]
 
 
 @pytest.mark.parametrize(

@@ -241,3 +241,34 @@ def test_a_read_sees_the_moment_of_its_arrival_on_the_flow_wire(make_driver: Mak
     memory.view[:1000] = b"\x01" * 1000
     driver.run()
     assert [message.data for _, _, message in driver.told] == [bytes(1000)]
+
+
+@pytest.mark.parametrize("wire", [FlowWire, PacketWire])
+def test_nothing_behind_a_local_fault_takes_effect(make_driver: Make, make_star: Make, wire: Any) -> None:
+    driver = make_driver(wire, make_star("ab", rate=RATE))
+    driver.post("a", FetchAdd(1, "b", remote=driver.remote(), addend=1))
+    driver.post("a", Read(2, "b", remote=driver.remote(), length=(1 << 31) + 1))
+    driver.post("a", FetchAdd(3, "b", remote=driver.remote(), addend=1))
+    driver.run()
+    assert [(message.ticket, message.status) for _, _, message in driver.told] == [
+        (1, CompletionStatus.SUCCESS), (2, CompletionStatus.LOCAL_LENGTH_ERROR), (3, CompletionStatus.FLUSHED),
+    ]  # fmt: skip
+    assert driver.memories["b", "memory"].load(0) == 1
+    # The peer has seen nothing of it.
+    driver.post("b", FetchAdd(1, "a", remote=driver.remote(), addend=1))
+    driver.run()
+    assert driver.told[-1][2].status is CompletionStatus.RETRY_EXCEEDED
+
+
+def test_a_failure_frees_the_ports_it_was_using(make_driver: Make, make_star: Make) -> None:
+    driver = make_driver(FlowWire, make_star("abc", rate=GBIT_PER_S), settings=WireSettings(latency=1000))
+    size = 1 << 20
+    driver.post("a", Read(1, "b", remote=driver.remote(1 << 40), length=8))
+    driver.post("a", Write(2, "b", remote=driver.remote(), data=bytes([1]) * size))
+    driver.post("c", Write(1, "b", remote=driver.remote(), data=bytes([2]) * size))
+    driver.run()
+    alone = serialization_time(size + 256 * PACKET_OVERHEAD + MESSAGE_OVERHEAD, GBIT_PER_S)
+    # a's WRITE has half the port until the NAK is back after 2 µs.
+    assert driver.ends("c")[1] == pytest.approx(alone + 1000 + 2000, abs=5)
+    assert driver.ends("a") == {1: 2000, 2: 2000}
+    assert driver.memories["b", "memory"].view[:size] == bytes([2]) * size
