@@ -120,6 +120,8 @@ BENCHMARKS: dict[str, Benchmark] = {
         "packets a second of 1 MiB WRITEs ÷ bare sendto of equal packets", "ratio",
         lambda: _rdma_ratio("streams", "WRITE", "sendto", "packets_per_s"), root=True,
     ),
-    "simulated_events_per_s": Benchmark("logged events of the demonstration a second, start included", "events/s", _simulated_events),
+    "simulated_events_per_s": Benchmark(
+        "logged events of the demonstration a second", "events/s", _simulated_events
+    ),
 }  # fmt: skip
 """What can be measured."""
