@@ -59,7 +59,13 @@ class BenchNetwork:
         attach = self._start_containers(folder) if self._in_containers else {}
         self._check()
         self._fabric = Fabric(self.plan, self.names, attach, self._registry.note)
-        self._fabric.build()
+        try:
+            self._fabric.build()
+        except Exception as fault:
+            ended = self.ended_container()
+            if ended:  # that is the cause, and the fault only what it led to
+                raise DockerFault(ended) from fault
+            raise
         self._check()
         for port in self._fabric.ports():
             self._queues[port.name] = queues = lanes.queues_of(port)
@@ -75,6 +81,12 @@ class BenchNetwork:
     def container(self, node: str) -> str | None:
         """The container of a node; None for a namespace node."""
         return self._containers.get(node)
+
+    def ended_container(self) -> str:
+        """How the first container that does not run any more has ended; empty while all run."""
+        if self.docker is None:
+            return ""
+        return next(filter(None, map(self.docker.fate, self._containers.values())), "")
 
     def close(self) -> None:
         """Takes everything down; goes on past what fails and raises the first fault at the end."""
@@ -113,8 +125,8 @@ class BenchNetwork:
         for node in self.plan.nodes:
             self._check()
             spec = self._spec(node, image, folder)
-            self._containers[node.name] = spec.name
             attach[node.name] = self.docker.start_container(spec)
+            self._containers[node.name] = spec.name
         return attach
 
     def _spec(self, node: NodePlan, image: str, folder: Path) -> ContainerSpec:

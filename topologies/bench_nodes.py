@@ -32,6 +32,7 @@ from topologies.processes import (
     module_command,
     python_environment,
 )
+from topologies.programs import ProgramFailed
 from topologies.relay import API_PORT
 
 _START_PATIENCE_S = 60.0
@@ -228,7 +229,10 @@ class BenchNodes:
             time.sleep(_POLL_S)
 
     def _death(self, started: Started, code: int) -> NodeDied:
-        return NodeDied(started.what, code, started.last_words(), started.log)
+        words = started.last_words()
+        with suppress(ProgramFailed):
+            words = "\n".join(filter(None, (words, self._network.ended_container())))
+        return NodeDied(started.what, code, words, started.log)
 
     def _signal(self, software: _Software, number: int) -> None:
         """Signals a node's software: the cell's processes, or a container's but its first, which only sleeps."""

@@ -102,11 +102,18 @@ class Docker:
             words += ["--env", f"{key}={value}"]
         # The image's own command and entry point are not used: what runs in a node is the plan's, not the image's.
         self.run(*words, "--entrypoint", "sleep", spec.image, "infinity")
-        pid, code = self._state(spec.name)
+        pid, _ = self._state(spec.name)
         if pid == 0:
-            words_said = self.run("logs", "--tail", "12", spec.name).strip()
-            raise DockerFault(f"container {spec.name} ended at once with {code}: {words_said or '(it said nothing)'}")
+            raise DockerFault(self.fate(spec.name))
         return pid
+
+    def fate(self, container: str) -> str:
+        """How a container has ended and what it said last; empty while it runs. Raises ProgramFailed if it is gone."""
+        pid, code = self._state(container)
+        if pid:
+            return ""
+        said = self.run("logs", "--tail", "12", container).strip()
+        return f"container {container} has ended with {code}: {said or '(it said nothing)'}"
 
     def exec_command(self, container: str, argv: Sequence[str]) -> list[str]:
         """The command line that runs a program in a container and ends with its exit code."""
@@ -183,14 +190,14 @@ def acquire(user: str) -> Docker:
             return docker
         _USERS.mkdir(mode=0o700, exist_ok=True)
         mark = mark_of(os.getpid(), f"docker {user}")
-        (_USERS / user).write_bytes(msgspec.json.encode(mark))
+        (_USERS / f"{user}.{os.getpid()}").write_bytes(msgspec.json.encode(mark))
         return docker if docker is not None else _start()
 
 
 def release(user: str) -> None:
     """Ends a use; the last one stops an engine of our own, unless `LOOPLANE_KEEP_DOCKER` is set."""
     with _locked():
-        (_USERS / user).unlink(missing_ok=True)
+        (_USERS / f"{user}.{os.getpid()}").unlink(missing_ok=True)
         _stop_if_unused()
 
 

@@ -17,6 +17,8 @@ from bench_tree import BenchTree, facts, finish, result, wait_for
 
 from testbed.events.log import check_log, read_log
 from testbed.events.schema import CpuMeasured, LanesApplied, LinkMeasured, NodeStopped, RunStarted, StageEntered
+from topologies import docker_host, images
+from topologies.programs import run
 
 pytestmark = [pytest.mark.root, pytest.mark.usefixtures("unchanged_host")]
 KINDS = ["namespace", pytest.param("docker", marks=pytest.mark.docker)]
@@ -98,6 +100,31 @@ def test_a_node_that_dies_ends_the_run_with_its_code_and_words(
         assert "the cause of it all" in err
     assert events(folder, "dpu0")[-1].code not in (0, None)  # type: ignore[attr-defined]
     assert stages(folder)[-2:] == ["finalising", "cleaned"]
+
+
+@pytest.mark.docker
+def test_an_image_whose_containers_end_at_once_fails_the_run_with_their_code_and_words(
+    tree: BenchTree, label: str, tmp_path: Path
+) -> None:
+    with docker_host.engine(label) as docker:
+        context = tmp_path / "context"
+        context.mkdir()
+        script = '#!/bin/sh\n[ "$1" = 0 ] && exit 0\nsleep=/bin/sleep\n$sleep 1.5\necho no time to sleep\nexit 3\n'
+        (context / "sleep").write_text(script)
+        (context / "sleep").chmod(0o755)
+        image = images.ensure(docker, lambda _text: None)
+        (context / "Dockerfile").write_text(f"FROM {image}\nCOPY sleep /usr/local/bin/sleep\n")
+        name = f"looplane-test-{label}:ends"
+        run(["env", "DOCKER_BUILDKIT=0", *docker.command, "build", "--quiet", "--tag", name, str(context)])
+        try:
+            folder = tree.make(bench_plans.demo_plan(label, parameters={"seconds": 20}))
+            code, _, _ = tree.run("run", folder, "--nodes", "docker", environment={"LOOPLANE_IMAGE": name})
+            assert code == 4
+            detail = result(folder)["detail"]
+            assert "has ended with 3: no time to sleep" in detail
+            assert result(folder)["teardown"] == ""
+        finally:
+            docker.run("rmi", "--force", name)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
