@@ -1,0 +1,68 @@
+"""The model pages say what the code says: headings, state diagrams, parameters."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.blink.parameters import BlinkParameters
+from testbed.blink.persistent_scheduler import SCHEDULER_TABLE
+from testbed.blink.request_tracker import STAGE_TABLE
+from testbed.blink.slots import SLOT_TABLE
+from testbed.events.schema import BLINK_STEPS
+from testbed.serving.transitions import Transitions
+
+PAGES = Path(__file__).resolve().parents[3] / "docs" / "models"
+OURS = (
+    "blink", "slots", "persistent_scheduler", "launch_window", "device", "graph_cache", "cost_model", "text_model",
+    "front_end",
+)  # fmt: skip
+HEADINGS = ["Purpose", "Scope and limitations", "States", "Parameters", "Events", "Validation", "References"]
+
+
+def page(name: str) -> str:
+    return (PAGES / f"{name}.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_page_has_the_house_headings_in_order(name: str) -> None:
+    assert re.findall(r"^## (.+)$", page(name), re.MULTILINE) == HEADINGS
+
+
+@pytest.mark.parametrize(
+    ("name", "table"), [("slots", SLOT_TABLE), ("persistent_scheduler", SCHEDULER_TABLE), ("front_end", STAGE_TABLE)]
+)
+def test_a_diagram_is_drawn_from_its_table(name: str, table: Transitions[Any, Any]) -> None:
+    assert re.findall(r"```mermaid\n(.*?)```", page(name), re.DOTALL) == [table.mermaid()]
+
+
+def test_every_parameter_stands_on_one_page_with_its_default() -> None:
+    found = re.findall(r"^\| `(\w+)` \| (\S+) \|", "".join(map(page, OURS)), re.MULTILINE)
+    defaults = BlinkParameters()
+    expected = {}
+    for name in BlinkParameters.__struct_fields__:
+        value = getattr(defaults, name)
+        expected[name] = "none" if value is None else f"{value:,}" if isinstance(value, int) else value
+    assert sorted(found) == sorted(expected.items())
+
+
+def test_the_table_of_steps_names_every_event() -> None:
+    steps = page("blink").split("## Scope")[0]
+    for kind in BLINK_STEPS.values():
+        assert f"`{kind.__struct_config__.tag}`" in steps
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_links_lead_somewhere(name: str) -> None:
+    for target in re.findall(r"\]\(([\w./]+\.md)\)", page(name)):
+        assert (PAGES / target).exists(), target
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_named_tests_exist(name: str) -> None:
+    here = Path(__file__).resolve().parent
+    for test in re.findall(r"(test_\w+\.py)", page(name)):
+        assert (here / test).exists() or (here.parent / "serving" / test).exists(), test
