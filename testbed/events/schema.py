@@ -118,7 +118,7 @@ class SlotFound(Event, frozen=True, tag="slot.found"):
 
 
 class PromptWritten(Event, frozen=True, tag="prompt.written"):
-    """Step 5: prompt and descriptor lie in GPU memory and the slot is `prefill_pending`.
+    """Step 5: prompt and descriptor lie in GPU memory; the swap that makes the slot `prefill_pending` is on its way.
 
     `operations` is how many RDMA operations carried the burst in which this prompt travelled, `burst` how many
     prompts it held.
@@ -415,6 +415,8 @@ class CaptureFinished(Event, frozen=True, tag="capture.finished"):
     port: str
     file: str
     packets: int
+    whole: bool = True
+    """False if it reached its limit of size, so that later packets are not in it."""
 
 
 class FidelityJudged(Event, frozen=True, tag="fidelity.judged"):
