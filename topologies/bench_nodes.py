@@ -88,6 +88,7 @@ class BenchNodes:
             command = module_command(
                 "emulators.capture", "--device", port.device,
                 "--file", str(self._capture_file(name)), "--state", str(self._capture_state(name)),
+                "--limit-mib", str(capture.limit_mib),
             )  # fmt: skip
             self._capture_state(name).unlink(missing_ok=True)
             placement = Placement(network=port.pid, cell="bench")
@@ -204,10 +205,11 @@ class BenchNodes:
         for software in self._software:
             self._complete_log(software, now())
         for name in self._captures:
-            packets = -1
+            packets, whole = -1, False
             with suppress(FileNotFoundError, ValueError, KeyError):
-                packets = json.loads(self._capture_state(name).read_bytes())["packets"]
-            yield CaptureFinished(port=name, file=f"captures/{name}.pcap", packets=packets)
+                state = json.loads(self._capture_state(name).read_bytes())
+                packets, whole = state["packets"], state["whole"]
+            yield CaptureFinished(port=name, file=f"captures/{name}.pcap", packets=packets, whole=whole)
 
     # --- inside ---
 

@@ -34,7 +34,7 @@ _HIGH_LIMIT_UNIT = 4_096
 
 
 class LaneFault(Exception):
-    """The kernel's queues are not those that were asked for, or the table asks for what HTB cannot be."""
+    """The kernel's queues are not those that were asked for."""
 
 
 class Leaf(NamedTuple):
@@ -96,8 +96,6 @@ def queues_of(port: SwitchPort) -> PortQueues:
     if port.fabric.lanes is None:
         return PortQueues(rate, burst, (Leaf(0, 0, frame, LEAF_RATE),), (0,) * SERVICE_LEVELS)
     table = port.fabric.lanes
-    if any(leaf.lane > 7 for leaf in leaves(table, rate, frame)):
-        raise LaneFault(f"{port.name}: HTB tells 8 lanes apart, the table uses lane {table.max_vls - 1}")
     return PortQueues(rate, burst, leaves(table, rate, frame), tuple(map(table.lane_of, range(SERVICE_LEVELS))))
 
 

@@ -15,7 +15,7 @@ from topologies.namespaces import network_of
 
 _IP_MTU_DISCOVER, _IP_PMTUDISC_DO = 10, 2
 _HEADERS = 28
-_PATIENCE_S = 2.0
+_PATIENCE_S = 1.0
 _TRIES = 3
 
 

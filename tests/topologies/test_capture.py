@@ -153,3 +153,21 @@ def test_kill_9_of_the_bench_leaves_no_capture_behind(tmp_path: Path, label: str
     assert tree.run("clean")[0] == 0
     assert result(folder)["outcome"] == "lost"
     packets(folder / "captures" / "gpu0.cnic0.pcap")  # whole frames as far as it goes
+
+
+def test_a_capture_at_its_limit_stands_and_costs_no_more(fabric: Fabric, tmp_path: Path) -> None:
+    path, state = tmp_path / "limited.pcap", tmp_path / "limited.json"
+    words = ["--device", port(fabric).device, "--file", path, "--state", state, "--limit-mib", "1"]
+    with network_of(port(fabric).pid):
+        process = subprocess.Popen([sys.executable, "-m", "emulators.capture", *map(str, words)], text=True)
+    wait_for(state, process)
+    with sender(fabric) as out:
+        for number in range(1000):
+            out.sendto(number.to_bytes(4, "big").ljust(4172, b"."), ("10.61.0.3", 9))
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(10) == 0
+    said = json.loads(state.read_text())
+    assert said["state"] == "finished"
+    assert not said["whole"]
+    assert said["packets"] == len(packets(path))
+    assert path.stat().st_size <= 1 << 20

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from testbed.experiment.plan import Plan
+from topologies import lanes
 from topologies.fabric import Fabric, NetworkFault
 from topologies.namespaces import network_of
 from topologies.naming import Names
+from topologies.probe import probe
 from topologies.programs import ProgramFailed, run
 
 pytestmark = [pytest.mark.root, pytest.mark.usefixtures("unchanged_host")]
@@ -88,6 +90,32 @@ def test_a_failed_command_is_not_hidden(fabric: Fabric) -> None:
     with pytest.raises(ProgramFailed, match=r"ended with 2.*unsupported operand") as caught:
         fabric.execute("gpu0", ["sh", "-c", "echo 'unsupported operand' >&2; exit 2"])
     assert caught.value.status == "ended with 2"
+
+
+@pytest.mark.parametrize("end", ["switch", "node"])
+def test_a_link_that_flapped_is_as_before(fabric: Fabric, end: str) -> None:
+    port = next(port for port in fabric.ports() if port.name == "gpu0.cnic0")
+    queues = lanes.queues_of(port)
+    lanes.apply(port, queues)
+    pid, device = (port.pid, port.device) if end == "switch" else (fabric.pid_of("gpu0"), "cnic0")
+    with network_of(pid):
+        run(["ip", "link", "set", device, "down"])
+        run(["ip", "link", "set", device, "up"])
+    fabric.verify()
+    lanes.check(port, queues)
+    assert probe(fabric) == 4
+
+
+def test_the_probe_names_the_way_that_is_broken(fabric: Fabric) -> None:
+    assert probe(fabric) == 4
+    port = next(port for port in fabric.ports() if port.name == "gpu0.cnic0")
+    with network_of(port.pid):
+        run(["ip", "link", "set", port.device, "mtu", "2000"])  # the bridge now drops what is longer (fault B14)
+    with pytest.raises(NetworkFault, match=r"dpu0\.cnic0 to gpu0\.cnic0: frames of 4200 bytes do not arrive"):
+        probe(fabric)
+    fabric.execute("gpu0", ["ip", "link", "set", "cnic0", "mtu", "1500"])
+    with pytest.raises(NetworkFault, match=r"cannot be sent: Message too long|do not arrive"):
+        probe(fabric)
 
 
 def test_tear_down_twice_is_harmless(fabric: Fabric) -> None:

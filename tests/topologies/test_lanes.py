@@ -10,6 +10,7 @@ import bench_plans
 import pytest
 
 from testbed.experiment.plan import Plan
+from testbed.network.arbiter import Arbiter
 from testbed.network.lanes import LaneTable
 from topologies import lanes
 from topologies.fabric import Fabric, SwitchPort
@@ -181,26 +182,31 @@ def measured(fabric: Fabric, levels: list[int]) -> tuple[dict[int, float], float
     return {lane: 100 * size / total for lane, size in sent.items()}, total * 8 / (end - start)
 
 
+def exact(table: LaneTable, levels: list[int]) -> dict[int, float]:
+    """The shares in percent that the exact arbiter gives, all of `levels` always backlogged with full frames."""
+    arbiter = Arbiter(table)
+    sent = dict.fromkeys(range(table.max_vls), 0)
+    for _ in range(200_000):
+        sent[arbiter.choose({table.lane_of(level): FRAME for level in levels})] += 1
+    return {lane: 100 * packets / 200_000 for lane, packets in sent.items()}
+
+
 @pytest.mark.root
 @in_kernel
-def test_equal_weights_share_equally_at_the_links_rate(build: Build) -> None:
-    shares, rate = measured(build(), [0, 1, 3])
+@pytest.mark.parametrize(
+    ("table", "levels"),
+    [
+        (LaneTable(), [0, 1, 3]),
+        (LaneTable(), [0, 2]),
+        (LaneTable(), [0, 1, 2, 3]),
+        (LaneTable(vlarb_high="0:64,1:128,2:0,3:192"), [0, 1, 3]),
+        (LaneTable(max_vls=2, vlarb_high="0:0", vlarb_low="0:64,1:192", sl2vl="0,1"), [0, 1]),
+        (LaneTable(max_vls=10, vlarb_high="8:64,9:192", vlarb_low="0:64", sl2vl="0,0,0,0,0,0,0,0,8,9"), [8, 9]),
+    ],
+)
+def test_the_kernels_shares_are_the_exact_arbiters(build: Build, table: LaneTable, levels: list[int]) -> None:
+    shares, rate = measured(build(table), levels)
     assert rate == pytest.approx(RATE, rel=0.05)
-    for lane in (0, 1, 3):
-        assert shares[lane] == pytest.approx(100 / 3, abs=2)
-
-
-@pytest.mark.root
-@in_kernel
-def test_weights_are_shares(build: Build) -> None:
-    table = LaneTable(vlarb_high="0:64,1:128,2:0,3:192")
-    shares, _ = measured(build(table), [0, 1, 3])
-    assert (shares[0], shares[1], shares[3]) == pytest.approx((100 / 6, 100 / 3, 50), abs=2)
-
-
-@pytest.mark.root
-@in_kernel
-def test_the_low_lane_hardly_moves_while_the_high_ones_have_work(build: Build) -> None:
-    shares, rate = measured(build(), [0, 2])
-    assert rate == pytest.approx(RATE, rel=0.05)
-    assert shares[2] < 1
+    expected = exact(table, levels)
+    for lane, share in shares.items():
+        assert share == pytest.approx(expected.get(lane, 0), abs=2)
