@@ -11,7 +11,7 @@ from django.conf import settings
 
 from webui.runs.specs import SpecFacts, SpecFault, read_spec
 
-NAME = re.compile(r"\A[a-z0-9][a-z0-9_-]*(?:/[a-z0-9][a-z0-9_-]*)*\Z")
+NAME = re.compile(r"\A[a-z0-9][a-z0-9_-]{0,59}(?:/[a-z0-9][a-z0-9_-]{0,59}){0,5}\Z")
 
 
 @dataclass(frozen=True)

@@ -104,8 +104,7 @@ def _launch(request: HttpRequest, page: dict[str, Any], text: str, name: str) ->
     overrides = form.override_lines()
     try:
         if "check" in request.POST:
-            emulated = form.cleaned_data["on"] == Backend.MININET
-            facts = read_spec(text, overrides=overrides, where=name or "experiment", emulated=emulated)
+            facts = read_spec(text, overrides=overrides, where=name or "experiment")
             return _show(request, {**page, "facts": facts, "checked": True}, form, [])
         run, _ = services.run_start(
             owner=cast(User, request.user),

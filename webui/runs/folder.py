@@ -111,9 +111,9 @@ _NAMED = (
 )
 _GLOBS = (("captures/*.pcap", "Capture"), ("events/*.jsonl", "Events"))
 _DOWNLOADABLE = re.compile(
-    r"\A(?:trials/[A-Za-z0-9][A-Za-z0-9._=+-]*/)?"
+    r"\A(?:trials/[A-Za-z0-9][A-Za-z0-9._=+-]{0,99}/)?"
     r"(?:report/index\.html|summary\.json|spec\.toml|spec\.json|plan\.json|provenance\.json"
-    r"|captures/[A-Za-z0-9][A-Za-z0-9._-]*\.pcap|events/[A-Za-z0-9][A-Za-z0-9._-]*\.jsonl)\Z"
+    r"|captures/[A-Za-z0-9][A-Za-z0-9._-]{0,99}\.pcap|events/[A-Za-z0-9][A-Za-z0-9._-]{0,99}\.jsonl)\Z"
 )
 """Names, not patterns of a shell: nothing else of a run folder is ever served, and no part may start with a dot."""
 

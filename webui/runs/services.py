@@ -67,9 +67,7 @@ def run_start(
         earlier = _earlier(owner=owner, key=idempotency_key, digest=digest)
         if earlier is not None:
             return earlier, False
-    facts = read_spec(
-        spec, overrides=overrides, where=experiment or "spec", emulated=backend is Backend.MININET
-    )
+    facts = read_spec(spec, overrides=overrides, where=experiment or "spec")
     try:
         with transaction.atomic():
             run = _insert(facts, owner, spec, backend, overrides, experiment, idempotency_key, digest)

@@ -86,7 +86,8 @@ class SimulationBench:
         """The folder's word, and the process's end where the folder has none."""
         child = self._children.get(run.pk)
         code = child.poll() if child is not None else None
-        alive = code is None and self._alive(run)
+        # A child of ours is alive until it is reaped; its state in /proc is for those whose parent is gone.
+        alive = code is None if child is not None else self._alive(run)
         word = word_of(run.pk)
         if alive:
             self._press(run)

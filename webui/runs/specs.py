@@ -6,7 +6,6 @@ import re
 from dataclasses import dataclass
 
 from testbed.experiment.complaints import SpecError
-from testbed.experiment.planning import refusals
 from testbed.experiment.reading import spec_from_bytes
 from testbed.experiment.sweep import count_places
 
@@ -47,16 +46,10 @@ class SpecFacts:
         return self.requests == 0
 
 
-def read_spec(text: str, *, overrides: list[str], where: str, emulated: bool = False) -> SpecFacts:
-    """The facts of a spec with its overrides; with `emulated` it must also be one that a bench can carry.
-
-    Raises SpecFault with every fault that the reader finds.
-    """
+def read_spec(text: str, *, overrides: list[str], where: str) -> SpecFacts:
+    """The facts of a spec with its overrides. Raises SpecFault with every fault that the reader finds."""
     try:
         spec = spec_from_bytes(text.encode(), where, overrides)
-        refused = refusals(spec) if emulated else []
-        if refused:
-            raise SpecError(where, refused)
     except SpecError as fault:
         path = fault.faults[0].path if fault.faults else ""
         raise SpecFault(fault.lines(), path) from None

@@ -1,66 +1,31 @@
 // @ts-check
-// Every slot's state as the log tells it: the same fold as testbed.metrics.ring_state. Two nodes write a slot's moves
-// and one of them may be late in the log; moves that do not join leave a gap, and late ones walk through it.
-//
-// The DPU's two moves (a prompt written, an answer read to its end) have events of their own. Where a log has no
-// slot.moved of the DPU's, the map takes them from those, or finished slots would never empty.
+// Every slot's state as the log tells it: the same fold as testbed.metrics.ring_state. The DPU fills a slot
+// (prompt.written) and frees it (request.served, request.abandoned), the GPU does the rest (slot.moved). A move may
+// stand late in the log; moves that do not join leave a gap, and late ones walk through it until it is closed.
 
 /** @typedef {{state: string, incarnation: number, request: number, moved: number, left: string | null,
  *   found: string | null, lost: number}} Slot */
 
 /** State names in the order in which a slot lives through them, as the legend shows them. */
 export const STATES = ["empty", "prefill_pending", "prefill_processing", "decode_processing", "decode_paused", "decode_completed"];
+const [EMPTY, FILLED] = STATES;
 
 export class RingFold {
-  /** @param {{derive?: boolean}} [options] */
-  constructor({ derive = true } = {}) {
-    /** Whether moves are taken from prompt.written and request.served; off once the log has them itself. */ this.derive = derive;
-    /** @type {Map<number, {slot: number, incarnation: number}>} */ this.written = new Map();
+  constructor() {
     /** @type {Map<number, Slot>} */ this.slots = new Map();
+    /** Slot by request, of those that hold one. @type {Map<number, number>} */ this.places = new Map();
+    /** Newest slot of each request, also when it has left it. @type {Map<number, number>} */ this.slotOf = new Map();
     /** @type {Map<string, number>} */ this.counts = new Map();
-    /** Newest slot of each request. @type {Map<number, number>} */ this.slotOf = new Map();
     this.moves = 0;
     this.highest = -1;
-    this.version = 0;
   }
 
   /** @param {import("./order.js").Event} event */
   take(event) {
-    if (event.type === "slot.moved") {
-      if (event.after === "empty" || event.after === "prefill_pending") this.derive = false;
-      this.#move(event);
-    } else if (this.derive) this.#derived(event);
-  }
-
-  /** @param {import("./order.js").Event} event */
-  #derived(event) {
-    const { request, t } = event;
-    if (event.type === "prompt.written") {
-      this.written.set(request, { slot: event.slot, incarnation: event.incarnation });
-      this.#move({ t, request, slot: event.slot, incarnation: event.incarnation, before: "empty", after: "prefill_pending" });
-    } else if (event.type === "request.served" || event.type === "request.abandoned") {
-      const place = this.written.get(request);
-      const slot = place && this.slots.get(place.slot);
-      this.written.delete(request);
-      if (slot && slot.incarnation === place.incarnation) this.#move({ t, request, ...place, before: slot.state, after: "empty" });
-    }
-  }
-
-  /** @param {{t: number, request: number, slot: number, incarnation: number, before: string, after: string}} event */
-  #move(event) {
-    this.moves++;
-    this.version++;
-    this.highest = Math.max(this.highest, event.slot);
-    this.slotOf.set(event.request, event.slot);
-    const slot = this.slots.get(event.slot);
-    if (!slot) {
-      this.slots.set(event.slot, { state: event.after, incarnation: event.incarnation, request: event.request,
-        moved: event.t, left: null, found: event.before, lost: 0 });
-      this.#count(event.after, 1);
-    } else if (!closes(slot, event)) {
-      this.#count(slot.state, -1);
-      moveOn(slot, event);
-      this.#count(slot.state, 1);
+    switch (event.type) {
+      case "slot.moved": this.#move(event); break;
+      case "prompt.written": this.#fill(event); break;
+      case "request.served": case "request.abandoned": this.#free(event); break;
     }
   }
 
@@ -69,8 +34,67 @@ export class RingFold {
     return [...this.slots].filter(([, slot]) => slot.lost || slot.left !== null).map(([number]) => number).sort((a, b) => a - b);
   }
 
-  /** @param {string} state @param {number} by */
-  #count(state, by) { this.counts.set(state, (this.counts.get(state) ?? 0) + by); }
+  /** @param {import("./order.js").Event} move */
+  #move(move) {
+    this.moves++;
+    this.#note(move.request, move.slot);
+    if (move.after === EMPTY) this.places.delete(move.request); else this.places.set(move.request, move.slot);
+    const slot = this.slots.get(move.slot);
+    if (!slot) {
+      this.#put(move.slot, { state: move.after, incarnation: move.incarnation, request: move.request, moved: move.t,
+        left: null, found: move.before, lost: 0 });
+    } else if (!closes(slot, move) && !isKnown(slot, move)) {
+      if (move.before !== slot.state) {
+        if (slot.left !== null) slot.lost++;
+        slot.left = slot.state;
+        slot.found = move.before;
+      }
+      this.#put(move.slot, Object.assign({}, slot, { state: move.after, incarnation: move.incarnation, request: move.request, moved: move.t }));
+    }
+  }
+
+  /** @param {import("./order.js").Event} event */
+  #fill({ t, slot: number, incarnation, request }) {
+    this.#note(request, number);
+    this.places.set(request, number);
+    const slot = this.slots.get(number);
+    if (slot && slot.request === request) {
+      if (slot.found === FILLED) slot.left = slot.found = null;
+      return;
+    }
+    // Whatever was known of the slot before: it can only have been written to while it was empty.
+    const lost = slot ? slot.lost + (slot.left !== null ? 1 : 0) : 0;
+    this.#put(number, { state: FILLED, incarnation, request, moved: t, left: null, found: null, lost });
+  }
+
+  /** @param {import("./order.js").Event} event */
+  #free({ t, request }) {
+    const number = this.places.get(request);
+    this.places.delete(request);
+    const slot = number === undefined ? undefined : this.slots.get(number);
+    if (number === undefined || !slot || slot.request !== request || slot.state === EMPTY) return;
+    this.#put(number, Object.assign({}, slot, { state: EMPTY, moved: t }));
+  }
+
+  /** @param {number} request @param {number} slot */
+  #note(request, slot) {
+    this.highest = Math.max(this.highest, slot);
+    this.slotOf.set(request, slot);
+  }
+
+  /** @param {number} number @param {Slot} slot */
+  #put(number, slot) {
+    const old = this.slots.get(number);
+    if (old) this.counts.set(old.state, (this.counts.get(old.state) ?? 0) - 1);
+    this.counts.set(slot.state, (this.counts.get(slot.state) ?? 0) + 1);
+    this.slots.set(number, slot);
+  }
+}
+
+/** True if the front end has said so already: a request fills its slot once, and leaves it once. @param {Slot} slot @param {any} move */
+function isKnown(slot, move) {
+  if (slot.request !== move.request) return false;
+  return slot.state === move.after || (move.after === FILLED && slot.state !== EMPTY);
 }
 
 /** True for a late move that belongs into the slot's open gap. @param {Slot} slot @param {any} move */
@@ -85,17 +109,4 @@ function closes(slot, move) {
   slot.left = move.after;
   if (slot.left === slot.found) slot.left = slot.found = null;
   return true;
-}
-
-/** @param {Slot} slot @param {any} move */
-function moveOn(slot, move) {
-  if (move.before !== slot.state) {
-    if (slot.left !== null) slot.lost++;
-    slot.left = slot.state;
-    slot.found = move.before;
-  }
-  slot.state = move.after;
-  slot.incarnation = move.incarnation;
-  slot.request = move.request;
-  slot.moved = move.t;
 }

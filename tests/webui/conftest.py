@@ -1,0 +1,142 @@
+"""Django for the tests of the console: a state folder of their own, and a database file that other processes can open."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+# Settings read the environment once, when they are imported; nothing of it leaks into other tests.
+_STATE = Path(tempfile.mkdtemp(prefix="looplane-webui-"))
+for _name in ("db", "runs", "run", "log"):
+    (_STATE / _name).mkdir()
+with mock.patch.dict(os.environ, {"LOOPLANE_STATE": str(_STATE)}):
+    for _name in ("DATABASE_URL", "REDIS_URL", "LOOPLANE_HTTPS", "LOOPLANE_HOSTS"):
+        os.environ.pop(_name, None)
+    os.environ["DJANGO_SETTINGS_MODULE"] = "webui.settings"
+    import django
+
+    django.setup()
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webui.settings")
+
+from django.conf import settings  # noqa: E402
+from django.test import Client  # noqa: E402
+
+# The real hasher takes a third of a second on purpose; what is tested here is who gets in, not how slowly.
+settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+
+SMALL = Path(__file__).resolve().parents[2] / "fixtures" / "experiments" / "blink" / "small.toml"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def state_folder() -> Iterator[Path]:
+    yield _STATE
+    shutil.rmtree(_STATE, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings() -> None:
+    """The test database is the very file that a console on this state folder opens."""
+    for database in settings.DATABASES.values():
+        database.setdefault("TEST", {})["NAME"] = str(database["NAME"])
+
+
+@pytest.fixture(scope="session")
+def runs_folder() -> Path:
+    return Path(settings.RUNS_FOLDER)
+
+
+@pytest.fixture(scope="session")
+def recorded_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A whole simulated run, through the command's own functions."""
+    from testbed.command.run import finish
+    from testbed.experiment.launch import note_end, prepare, simulate
+    from testbed.experiment.reading import read_spec
+
+    requests = 24
+    expected = f'expect."systems.blink.requests.completed".equals={requests}'
+    spec = read_spec(SMALL, [f"workload.requests={requests}", "workload.lengths.output_high=60", expected])
+    prepared = prepare(spec, tmp_path_factory.mktemp("recorded"), clock="simulated", text=SMALL.read_bytes())
+    prepared.folder.set_status("running")
+    simulate(prepared.plans[0], prepared.folder)
+    note_end(prepared.folder)
+    finish(prepared.folder, ended="passed")
+    return prepared.folder.path
+
+
+@pytest.fixture
+def put_run(recorded_run: Path, runs_folder: Path) -> Iterator[Callable[[str], Path]]:
+    """Copies the recorded run into the console's runs under another id; removed afterwards."""
+    made: list[Path] = []
+
+    def put(run_id: str) -> Path:
+        target = runs_folder / run_id
+        shutil.copytree(recorded_run, target)
+        made.append(target)
+        return target
+
+    yield put
+    for path in made:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def make_user(db: None) -> Callable[..., Any]:
+    from webui.accounts.models import User
+
+    def make(name: str = "ada", *, operator: bool = False) -> Any:
+        user = User(username=name, is_staff=operator)
+        user.set_password("correct-horse-9")
+        user.save()
+        return user
+
+    return make
+
+
+@pytest.fixture
+def user(make_user: Callable[..., Any]) -> Any:
+    return make_user()
+
+
+@pytest.fixture
+def logged_in(user: Any) -> Client:
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+@pytest.fixture
+def make_run(user: Any) -> Callable[..., Any]:
+    """A row, without any service; states may be set as a test needs them."""
+    from django.utils import timezone
+
+    from webui.runs.models import Run
+    from webui.runs.services import run_id_make
+
+    def make(**fields: Any) -> Any:
+        values = {
+            "id": run_id_make(now=timezone.now()),
+            "question": "Does it work?",
+            "backend": "sim",
+            "spec": SMALL.read_text(),
+            "owner": user,
+        } | fields
+        return Run.objects.create(**values)
+
+    return make
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Ids that were told to the workers; no broker is touched."""
+    from webui.celery import app
+
+    found: list[str] = []
+    monkeypatch.setattr(app, "send_task", lambda _name, args, **_: found.append(args[0]))
+    return found

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from webui.runs.indexing import SILENT_S, runs_index
+from webui.runs.models import Origin, Run
+from webui.runs.states import Outcome, State
+
+pytestmark = pytest.mark.django_db
+
+RUN = "20260102-030405-abcdef"
+
+
+def say(folder: Path, **word: str | None) -> None:
+    (folder / "control" / "outcome.json").write_text(json.dumps(word))
+
+
+def test_an_empty_database_fills_itself_from_the_folders(put_run: Callable[[str], Path], sent: list[str]) -> None:
+    put_run(RUN)
+    assert runs_index() >= 1
+    run = Run.objects.get(pk=RUN)
+    assert (run.state, run.outcome, run.origin, run.owner) == (State.FINISHED, Outcome.PASSED, Origin.FOLDER, None)
+    assert (run.experiment, run.question) == ("blink/small", "Does every part work?")
+    assert (run.backend, run.systems, run.seed) == ("sim", ["blink"], 8)
+    assert f"{run.created_at:%Y%m%d-%H%M%S}" == RUN[:15]
+    assert run.summary["systems"]["blink"]
+    assert runs_index() == 0
+
+
+def test_a_run_that_goes_on_is_followed_to_its_end(put_run: Callable[[str], Path], sent: list[str]) -> None:
+    folder = put_run(RUN)
+    say(folder, state="preparing", outcome=None)
+    runs_index()
+    assert Run.objects.get(pk=RUN).state == State.PREPARING
+    say(folder, state="finalising", outcome=None)
+    runs_index()
+    assert Run.objects.get(pk=RUN).state == State.FINALISING
+    say(folder, state="finished", outcome="failed", detail="why")
+    runs_index()
+    run = Run.objects.get(pk=RUN)
+    assert (run.state, run.outcome, run.detail) == (State.FINISHED, Outcome.FAILED, "why")
+
+
+def test_after_a_reboot_a_silent_run_is_lost(put_run: Callable[[str], Path], sent: list[str]) -> None:
+    folder = put_run(RUN)
+    say(folder, state="running", outcome=None)
+    runs_index()
+    old = time.time() - SILENT_S - 5
+    for path in [folder, *folder.rglob("*")]:
+        os.utime(path, (old, old))
+    runs_index()
+    run = Run.objects.get(pk=RUN)
+    assert (run.state, run.outcome) == (State.FINISHED, Outcome.LOST)
+
+
+def test_folders_that_are_no_runs_and_runs_without_a_spec_are_left(
+    runs_folder: Path, put_run: Callable[[str], Path]
+) -> None:
+    folder = put_run(RUN)
+    (folder / "spec.toml").unlink()
+    (runs_folder / "notes").mkdir()
+    try:
+        assert runs_index() == 0
+    finally:
+        shutil.rmtree(runs_folder / "notes")
+
+
+def test_a_spec_of_another_version_is_still_a_run(put_run: Callable[[str], Path], sent: list[str]) -> None:
+    folder = put_run(RUN)
+    (folder / "spec.toml").write_text('name = "x"\nnew_key = 1\n')
+    runs_index()
+    assert Run.objects.get(pk=RUN).question == f"Run {RUN}"
+
+
+def test_the_consoles_own_runs_are_not_touched(
+    put_run: Callable[[str], Path], make_run: Callable[..., Run], sent: list[str]
+) -> None:
+    put_run(RUN)
+    make_run(id=RUN, state=State.RUNNING)
+    assert runs_index() == 0
+    assert Run.objects.get(pk=RUN).state == State.RUNNING

@@ -1,0 +1,257 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import IntegrityError, connections
+from django.utils import timezone
+
+from webui.accounts.models import User
+from webui.runs import selectors, services
+from webui.runs.models import Backend, Run
+from webui.runs.specs import SpecFault
+from webui.runs.states import Move, Outcome, State
+
+SMALL = (Path(__file__).resolve().parents[3] / "fixtures" / "experiments" / "blink" / "small.toml").read_text()
+
+
+def start(user: User, **fields: Any) -> Run:
+    return services.run_start(owner=user, spec=SMALL, **({"backend": Backend.SIM} | fields))[0]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_start_queues_and_tells_the_workers(user: User, sent: list[str]) -> None:
+    run = start(user, experiment="blink/small", overrides=["seed=9"])
+    assert (run.state, run.outcome) == (State.QUEUED, "")
+    assert run.seed == 9
+    assert run.systems == ["blink"]
+    assert run.question == "Does every part work?"
+    assert sent == [run.pk]
+
+
+@pytest.mark.django_db
+def test_a_bad_spec_is_refused_with_path_and_value(user: User) -> None:
+    with pytest.raises(SpecFault, match="workload.requests") as caught:
+        start(user, overrides=["workload.requests=many"])
+    assert caught.value.path == "workload.requests"
+    assert not Run.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_same_key_gives_the_same_run(user: User, make_user: Callable[..., User], sent: list[str]) -> None:
+    first, created = services.run_start(owner=user, spec=SMALL, backend=Backend.SIM, idempotency_key="k")
+    again, created_again = services.run_start(owner=user, spec=SMALL, backend=Backend.SIM, idempotency_key="k")
+    assert (created, created_again, again) == (True, False, first)
+    assert sent == [first.pk]
+    with pytest.raises(services.KeyReused, match=first.pk):
+        services.run_start(owner=user, spec=SMALL, backend=Backend.SIM, overrides=["seed=2"], idempotency_key="k")
+    other, _ = services.run_start(owner=make_user("bob"), spec=SMALL, backend=Backend.SIM, idempotency_key="k")
+    assert other != first
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_same_key_at_the_same_moment_gives_one_run(user: User, sent: list[str]) -> None:
+    barrier = threading.Barrier(6)
+
+    def ask() -> str:
+        barrier.wait()
+        try:
+            return services.run_start(owner=user, spec=SMALL, backend=Backend.SIM, idempotency_key="k")[0].pk
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(6) as pool:
+        ids = {future.result() for future in [pool.submit(ask) for _ in range(6)]}
+    assert len(ids) == 1
+    assert sent == list(ids)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_ten_claims_are_one(make_run: Callable[..., Run]) -> None:
+    run = make_run()
+    barrier = threading.Barrier(10)
+
+    def claim(number: int) -> bool:
+        barrier.wait()
+        try:
+            return services.run_claim(run_id=run.pk, lease_owner=f"w{number}") is not None
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(10) as pool:
+        assert sum(pool.map(claim, range(10))) == 1
+    run.refresh_from_db()
+    assert (run.state, run.attempts) == (State.PREPARING, 1)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("state", [State.QUEUED, State.RUNNING])
+def test_ten_cancels_are_one(make_run: Callable[..., Run], user: User, sent: list[str], state: State) -> None:
+    run = make_run(state=state, lease_owner="w" if state is State.RUNNING else "")
+    barrier = threading.Barrier(10)
+
+    def cancel(_: int) -> bool:
+        barrier.wait()
+        try:
+            return services.run_cancel(run_id=run.pk, user=user)
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(10) as pool:
+        assert sum(pool.map(cancel, range(10))) == 1
+    run.refresh_from_db()
+    assert run.cancel_requested_by == user
+    if state is State.QUEUED:
+        assert (run.state, run.outcome) == (State.FINISHED, Outcome.CANCELLED)
+    else:
+        assert (run.state, run.outcome) == (State.RUNNING, "")
+
+
+@pytest.mark.django_db
+def test_a_cancelled_or_finished_run_is_claimed_by_nobody(make_run: Callable[..., Run], sent: list[str]) -> None:
+    queued = make_run(cancel_requested_at=timezone.now())
+    finished = make_run(state=State.FINISHED, outcome=Outcome.PASSED)
+    for run in (queued, finished):
+        assert services.run_claim(run_id=run.pk, lease_owner="w") is None
+    assert services.run_claim(run_id="20260101-000000-000000", lease_owner="w") is None
+    assert not services.run_cancel(run_id=finished.pk, user=None)
+
+
+@pytest.mark.django_db
+def test_a_lease_that_ran_out_is_taken_over_and_the_old_worker_loses_it(make_run: Callable[..., Run]) -> None:
+    run = make_run()
+    assert services.run_claim(run_id=run.pk, lease_owner="old")
+    assert services.run_advance(run_id=run.pk, lease_owner="old", move=Move.RUN)
+    assert services.run_claim(run_id=run.pk, lease_owner="new") is None
+    Run.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
+    taken = services.run_claim(run_id=run.pk, lease_owner="new")
+    assert taken
+    assert (taken.state, taken.attempts) == (State.RUNNING, 2)
+    assert services.run_renew(run_id=run.pk, lease_owner="old") is None
+    assert not services.run_finish(run_id=run.pk, outcome=Outcome.PASSED, detail="", lease_owner="old")
+    assert services.run_renew(run_id=run.pk, lease_owner="new")
+    services.run_abandon(run_id=run.pk, lease_owner="new")
+    assert services.run_claim(run_id=run.pk, lease_owner="third")
+
+
+@pytest.mark.django_db
+def test_a_run_moves_forward_once(make_run: Callable[..., Run], sent: list[str]) -> None:
+    run = make_run()
+    services.run_claim(run_id=run.pk, lease_owner="w")
+    assert services.run_advance(run_id=run.pk, lease_owner="w", move=Move.RUN)
+    assert not services.run_advance(run_id=run.pk, lease_owner="w", move=Move.RUN)
+    assert services.run_advance(run_id=run.pk, lease_owner="w", move=Move.FINALISE)
+    assert not services.run_advance(run_id=run.pk, lease_owner="w", move=Move.RUN)
+    assert services.run_finish(run_id=run.pk, outcome=Outcome.FAILED, detail="why", lease_owner="w")
+    assert not services.run_finish(run_id=run.pk, outcome=Outcome.PASSED, detail="")
+    run.refresh_from_db()
+    assert (run.state, run.outcome, run.detail, run.lease_owner) == (State.FINISHED, Outcome.FAILED, "why", "")
+    assert run.finished_at
+
+
+@pytest.mark.django_db
+def test_an_outcome_belongs_to_finished_and_to_nothing_else(make_run: Callable[..., Run]) -> None:
+    with pytest.raises(IntegrityError):
+        make_run(state=State.RUNNING, outcome=Outcome.PASSED)
+
+
+@pytest.mark.django_db
+def test_a_finished_run_carries_its_summary(make_run: Callable[..., Run], put_run: Callable[[str], Path]) -> None:
+    run = make_run(state=State.RUNNING)
+    put_run(run.pk)
+    assert services.run_finish(run_id=run.pk, outcome=Outcome.PASSED, detail="")
+    run.refresh_from_db()
+    assert run.fidelity == "faithful"
+    assert run.summary["systems"]["blink"]["requests"]["completed"] == 24
+
+
+@pytest.mark.django_db
+def test_an_emulation_has_the_machine_to_itself_and_turns_are_kept(
+    make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(selectors, "SIMULATIONS_AT_ONCE", 2)
+    sims = [make_run(state=State.RUNNING), make_run()]
+    emulation, later = make_run(backend="mininet"), make_run()
+    assert selectors.run_waits_for(run=sims[1]) == ""
+    assert "1 run ahead" in selectors.run_waits_for(run=emulation)
+    assert services.run_claim(run_id=emulation.pk, lease_owner="w") is None
+    assert services.run_claim(run_id=sims[1].pk, lease_owner="w")
+    assert "to itself" in selectors.run_waits_for(run=emulation)
+    assert "1 run ahead" in selectors.run_waits_for(run=later)
+    Run.objects.filter(pk__in=[run.pk for run in sims]).update(state=State.FINISHED, outcome=Outcome.PASSED)
+    assert services.run_claim(run_id=emulation.pk, lease_owner="w")
+    assert emulation.label in selectors.run_waits_for(run=later)
+    assert services.run_release(run_id=emulation.pk, lease_owner="w", detail="the bench was taken")
+    emulation.refresh_from_db()
+    assert (emulation.state, emulation.lease_until) == (State.QUEUED, None)
+
+
+@pytest.mark.django_db
+def test_no_more_simulations_than_the_machine_takes(
+    make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(selectors, "SIMULATIONS_AT_ONCE", 1)
+    make_run(state=State.RUNNING)
+    assert "as many as this machine takes" in selectors.run_waits_for(run=make_run())
+
+
+@pytest.mark.django_db
+def test_what_is_overdue_is_found(make_run: Callable[..., Run]) -> None:
+    now = timezone.now()
+    fresh, old = make_run(), make_run()
+    orphan = make_run(state=State.RUNNING, lease_until=now - timedelta(seconds=1))
+    make_run(state=State.RUNNING, lease_until=now + timedelta(seconds=5))
+    make_run(state=State.RUNNING, origin="folder")
+    Run.objects.filter(pk=old.pk).update(created_at=now - timedelta(seconds=9))
+    assert selectors.run_overdue() == [orphan.pk, old.pk]
+    assert fresh.pk not in selectors.run_overdue()
+
+
+@pytest.mark.django_db
+def test_a_broker_that_is_away_costs_no_run(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    from webui.celery import app
+
+    def broken(*_: Any, **__: Any) -> None:
+        raise ConnectionError("no broker")
+
+    monkeypatch.setattr(app, "send_task", broken)
+    run = start(user)
+    services.run_send(run_id=run.pk)
+    assert Run.objects.get(pk=run.pk).state == State.QUEUED
+
+
+@pytest.mark.django_db
+def test_the_end_wakes_the_next_in_the_queue(make_run: Callable[..., Run], sent: list[str]) -> None:
+    running, queued = make_run(state=State.RUNNING), make_run()
+    services.run_finish(run_id=running.pk, outcome=Outcome.PASSED, detail="")
+    assert sent == [queued.pk]
+
+
+@pytest.mark.django_db
+def test_who_may_cancel(make_run: Callable[..., Run], user: User, make_user: Callable[..., User]) -> None:
+    run = make_run(state=State.RUNNING)
+    assert selectors.run_may_cancel(run=run, user=user)
+    assert not selectors.run_may_cancel(run=run, user=make_user("bob"))
+    operator = make_user("op", operator=True)
+    assert selectors.run_may_cancel(run=run, user=operator)
+    assert not selectors.run_may_cancel(run=make_run(origin="folder"), user=operator)
+
+
+@pytest.mark.django_db
+def test_runs_are_found_by_id_label_and_filters(make_run: Callable[..., Run], user: User) -> None:
+    one = make_run(question="Why is it late?")
+    two = make_run(state=State.FINISHED, outcome=Outcome.PASSED, backend="mininet", owner=None)
+    assert selectors.run_get(run_id=one.pk) == one
+    assert selectors.run_get(run_id=one.label) == one
+    assert selectors.run_get(run_id="zzzzzz") is None
+    assert list(selectors.run_list()) == [two, one]
+    assert list(selectors.run_list(text="late")) == [one]
+    assert list(selectors.run_list(outcome="passed", backend="mininet")) == [two]
+    assert list(selectors.run_list(owner=user)) == [one]
+    assert list(selectors.run_list(state="active")) == []
+    assert list(selectors.run_list_before(runs=selectors.run_list(), run=two)) == [one]

@@ -1,0 +1,43 @@
+// The log for people.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Journal, wordsOf } from "../../../../webui/static/run/journal.js";
+
+const event = (type, more = {}, t = 1) => ({ t, node: "gpu0", seq: t, type, ...more });
+function fill(events, levels = { "clock.late": "warning", "node.heartbeat": "debug" }) {
+  const journal = new Journal(levels);
+  for (const one of events) journal.take(one);
+  return journal;
+}
+
+test("floods are for `everything` only", () => {
+  const journal = fill([event("tokens.read"), event("slot.moved"), event("stage.entered", { stage: "network", detail: "" })]);
+  assert.deepEqual(journal.read("info", "", 9).map((line) => line.type), ["stage.entered"]);
+  assert.equal(journal.read("debug", "", 9).length, 3);
+});
+
+test("newest first, by level and text", () => {
+  const journal = fill([event("line.logged", { text: "one", severity: "info" }, 1), event("line.logged", { text: "two", severity: "error" }, 2)]);
+  assert.deepEqual(journal.read("info", "", 9).map((line) => line.text), ["two", "one"]);
+  assert.deepEqual(journal.read("error", "", 9).map((line) => line.text), ["two"]);
+  assert.deepEqual(journal.read("info", "ON", 9).map((line) => line.text), ["one"]);
+  assert.equal(journal.read("info", "", 1).length, 1);
+});
+
+test("a node that died is an error, whatever the schema's level", () => {
+  assert.equal(fill([event("node.stopped", { code: 1, detail: "oh" })]).read("error", "", 9).length, 1);
+  assert.equal(fill([event("node.stopped", { code: 0, detail: "" })]).read("warning", "", 9).length, 0);
+});
+
+test("late wakes of a second are one line with the worst", () => {
+  const late = (t, lateness) => event("clock.late", { lateness }, t);
+  const journal = fill([late(1, 2e6), late(2, 9e6), late(3, 4e6), late(2e9, 1e6)]);
+  const lines = journal.read("warning", "", 9);
+  assert.equal(lines.length, 2);
+  assert.match(lines[1].text, /3 times .* worst 9\.0 ms/);
+});
+
+test("an event without the expected fields is shown, not thrown", () => {
+  assert.equal(typeof wordsOf(event("lanes.applied", {})), "string");
+  assert.equal(wordsOf(event("new.thing", { a: 1, b: [2] })), "a 1, b [2]");
+});

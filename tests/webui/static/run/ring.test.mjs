@@ -1,0 +1,66 @@
+// The map of slots.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { RingFold, STATES } from "../../../../webui/static/run/ring.js";
+
+const move = (t, before, after, slot = 3, incarnation = 1, request = 7) =>
+  ({ t, node: "gpu0", seq: t, type: "slot.moved", slot, incarnation, before, after, request });
+function fold(events) {
+  const ring = new RingFold();
+  for (const event of events) ring.take(event);
+  return ring;
+}
+const LIFE = [move(1, "empty", "prefill_pending"), move(2, "prefill_pending", "prefill_processing"), move(3, "prefill_processing", "decode_processing"),
+  move(4, "decode_processing", "decode_paused"), move(5, "decode_paused", "decode_processing"), move(6, "decode_processing", "decode_completed"),
+  move(7, "decode_completed", "empty")];
+
+test("a slot's life, state by state, with one slot counted at any moment", () => {
+  for (let k = 1; k <= LIFE.length; k++) {
+    const ring = fold(LIFE.slice(0, k));
+    assert.equal(ring.slots.get(3).state, LIFE[k - 1].after);
+    assert.equal([...ring.counts.values()].reduce((a, b) => a + b), 1);
+    assert.deepEqual(ring.gaps(), []);
+  }
+  assert.ok(STATES.every((state) => LIFE.some((one) => one.after === state)));
+});
+
+test("a late move of the DPU's joins up and changes nothing", () => {
+  const late = [LIFE[1], LIFE[0], LIFE[2]];
+  const ring = fold(late);
+  assert.equal(ring.slots.get(3).state, "decode_processing");
+  assert.deepEqual(ring.gaps(), []);
+});
+
+test("a move that is missing leaves a gap that is named", () => {
+  const ring = fold([LIFE[0], LIFE[1], LIFE[3]]);
+  assert.deepEqual(ring.gaps(), [3]);
+});
+
+test("prompt.written and request.served move the slot", () => {
+  const written = { t: 1, node: "dpu0", seq: 0, type: "prompt.written", request: 7, slot: 3, incarnation: 1 };
+  const served = { t: 9, node: "dpu0", seq: 1, type: "request.served", request: 7, tokens: 2, reason: "length" };
+  const ring = fold([written]);
+  assert.equal(ring.slots.get(3).state, "prefill_pending");
+  for (const event of LIFE.slice(1, 6)) ring.take(event);
+  assert.equal(ring.slots.get(3).state, "decode_completed");
+  ring.take(served);
+  assert.equal(ring.slots.get(3).state, "empty");
+  assert.deepEqual(ring.gaps(), []);
+});
+
+test("served late does not empty a slot that was taken again", () => {
+  const ring = fold([{ t: 1, node: "dpu0", seq: 0, type: "prompt.written", request: 7, slot: 3, incarnation: 1 },
+    { t: 2, node: "dpu0", seq: 1, type: "prompt.written", request: 8, slot: 3, incarnation: 2 },
+    { t: 3, node: "dpu0", seq: 2, type: "request.served", request: 7, tokens: 1, reason: "stop" }]);
+  assert.equal(ring.slots.get(3).state, "prefill_pending");
+  assert.equal(ring.slots.get(3).request, 8);
+});
+
+test("what both nodes log is taken once", () => {
+  const written = { t: 1, node: "dpu0", seq: 0, type: "prompt.written", request: 7, slot: 3, incarnation: 1 };
+  const served = { t: 9, node: "dpu0", seq: 1, type: "request.served", request: 7, tokens: 2, reason: "length" };
+  const ring = fold([written, ...LIFE, served]);
+  assert.equal(ring.slots.get(3).state, "empty");
+  assert.equal(ring.slots.get(3).moved, 7);
+  assert.deepEqual(ring.gaps(), []);
+});

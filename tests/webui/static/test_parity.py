@@ -1,0 +1,102 @@
+"""The page's folds against testbed.metrics, on the log of a whole run: one definition, two languages."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.events.ordering import merge
+from testbed.events.schema import TokensDetokenised
+from testbed.metrics.fold import Folding
+from testbed.metrics.spans import request_spans
+from testbed.metrics.table import FOLDS
+from testbed.metrics.throughput import served
+from webui.runs.page import LEVELS, LIMITS
+
+pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="needs Node.js (apt-get install nodejs)")
+
+
+@pytest.fixture(scope="module")
+def theirs(recorded_run: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    tables = tmp_path_factory.mktemp("tables") / "tables.json"
+    tables.write_text(json.dumps({"levels": LEVELS, "limits": LIMITS}))
+    script = Path(__file__).with_name("fold_log.mjs")
+    words = ["node", str(script), str(recorded_run / "events"), str(tables)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.fixture(scope="module")
+def ours(recorded_run: Path) -> Folding:
+    return Folding(FOLDS).take_all(merge(recorded_run / "events"))
+
+
+def test_every_event_is_folded(recorded_run: Path, theirs: dict[str, Any]) -> None:
+    assert theirs["events"] == sum(1 for _ in merge(recorded_run / "events"))
+
+
+@pytest.mark.parametrize("metric", ["ttft", "ttst", "itl", "tpot"])
+def test_latencies(ours: Folding, theirs: dict[str, Any], metric: str) -> None:
+    expected = getattr(ours.result("latencies"), f"{metric}_ms")
+    found = theirs["figures"][metric]
+    assert found["n"] == expected.n > 0
+    for name in ("mean", "p50", "p90", "p99", "p999", "worst"):
+        want = getattr(expected, name)
+        if want is None:
+            assert found[name] is None, name
+        else:
+            assert found[name] == pytest.approx(want, rel=1e-9, abs=1e-6), name
+
+
+def test_throughput(ours: Folding, theirs: dict[str, Any]) -> None:
+    exchanges = ours.result("exchanges")
+    assert theirs["served"] == pytest.approx(served(exchanges).tokens_per_s, rel=1e-9)
+    assert theirs["tokens"] == sum(exchange.received for exchange in exchanges)
+
+
+def test_ring(ours: Folding, theirs: dict[str, Any]) -> None:
+    view = ours.result("ring")
+    assert theirs["ring"]["moves"] == view.moves > 0
+    assert theirs["ring"]["gaps"] == list(view.gaps)
+    expected = [[one.slot, one.state, one.incarnation, one.request, one.moved] for one in view.slots]
+    assert theirs["ring"]["slots"] == expected
+
+
+def test_the_map_is_empty_after_a_run(ours: Folding, theirs: dict[str, Any]) -> None:
+    assert {state: count for state, count in theirs["counts"].items() if count} == ours.result("ring").counts
+    assert set(ours.result("ring").counts) == {"empty"}
+
+
+def test_fidelity(ours: Folding, theirs: dict[str, Any]) -> None:
+    expected = ours.result("fidelity")
+    assert theirs["fidelity"]["verdict"] == expected.verdict
+    found = {one["name"]: (one["measured"], one["held"], one["where"]) for one in theirs["fidelity"]["thresholds"]}
+    assert found == {one.name: (one.measured, one.held, one.where) for one in expected.thresholds}
+
+
+def test_lanes(ours: Folding, theirs: dict[str, Any]) -> None:
+    rows = request_spans(ours.result("timeline"))
+    assert [lane["name"] for lane in theirs["lanes"]] == [row.name for row in rows]
+    for lane, row in zip(theirs["lanes"], rows, strict=True):
+        assert lane["request"] == row.request
+        assert lane["slot"] == row.slot
+        assert [lane["start"], lane["end"], lane["state"], lane["reason"]] == [row.start, row.end, row.state, row.reason]
+        assert lane["phases"] == [[span.what, span.start, span.end] for span in row.phases]
+        assert lane["tokens"] == list(row.token_times)
+        assert lane["pauses"] == [[span.start, span.end] for span in row.pauses]
+        assert lane["steps"] == [[step, times.first, times.last, times.count] for step, times in row.steps]
+
+
+def test_texts(recorded_run: Path, theirs: dict[str, Any]) -> None:
+    texts: dict[int, str] = {}
+    for record in merge(recorded_run / "events"):
+        if isinstance(record.event, TokensDetokenised):
+            texts[record.event.request] = texts.get(record.event.request, "") + record.event.text
+    assert {lane["request"]: lane["text"] for lane in theirs["lanes"]} == texts
