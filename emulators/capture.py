@@ -1,12 +1,12 @@
 """A capture at one switch port: every frame, the first and the last, into a pcap file.
 
-    python -m emulators.capture --device DEV --file FILE --state STATE
+    python -m emulators.capture --device DEV --file FILE --state STATE [--limit-mib N]
 
 A packet socket of our own (packet(7)): it is bound before STATE says `ready`, so nothing that is sent after that is
 missed, and at the end it is emptied before the file is closed, so nothing that was sent before is lost either (fault
 G11). Frames stand in the file in the kernel's order with the kernel's times, both directions; after segmentation,
 since hosts here send single packets (platform.md §1.1). STATE is JSON: {"state": "ready"}, then {"state": "finished",
-"packets": N, "lost": M}. Format: pcap with nanoseconds (magic 0xa1b23c4d), link type Ethernet.
+"packets": N, "lost": M, "whole": true}; "whole" is false if the limit ended it early. Format: pcap with nanoseconds (magic 0xa1b23c4d), link type Ethernet.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FLUSH_S = 0.2
 class Capture:
     """One device's frames into one file."""
 
-    def __init__(self, device: str, path: Path) -> None:
+    def __init__(self, device: str, path: Path, limit_bytes: int = 1 << 30) -> None:
         self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0)
         self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER)
         self._socket.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
@@ -46,6 +46,8 @@ class Capture:
         self._socket.bind((device, _ETH_P_ALL))  # from here on every frame counts
         self.packets = 0
         self.lost = 0
+        self.whole = True
+        self._room = limit_bytes
 
     def fileno(self) -> int:
         """The socket, for select."""
@@ -59,6 +61,10 @@ class Capture:
             except BlockingIOError:
                 return False
             seconds, nanoseconds = _time_of(control)
+            self._room -= 16 + len(data)
+            if self._room < 0:
+                self.whole = False
+                return False
             self._file.write(struct.pack("=IIII", seconds, nanoseconds, len(data), len(data)) + data)
             self.packets += 1
         return True
@@ -68,9 +74,11 @@ class Capture:
         self._file.flush()
 
     def finish(self) -> None:
-        """Takes all that still waits, then closes."""
-        while self.take():
+        """Takes all that still waits, then closes. Once is enough."""
+        while self.whole and self.take():
             pass
+        if self._file.closed:
+            return
         statistics = self._socket.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8)
         self.lost = struct.unpack("=II", statistics)[1]
         self._file.close()
@@ -95,13 +103,18 @@ def run(capture: Capture, state: Path) -> None:
         ready, _, _ = select.select([capture.fileno(), wake], [], [], _FLUSH_S)
         if wake in ready:
             break
+        if not capture.whole:  # the file stands as it is; frames that come now cost nobody anything
+            capture.finish()
+            select.select([wake], [], [])
+            break
         while capture.take():
             if select.select([wake], [], [], 0)[0]:
                 break
         if not ready:
             capture.flush()
     capture.finish()
-    _say(state, {"state": "finished", "packets": capture.packets, "lost": capture.lost})
+    finished = {"state": "finished", "packets": capture.packets, "lost": capture.lost, "whole": capture.whole}
+    _say(state, finished)
 
 
 def _say(path: Path, words: dict[str, object]) -> None:
@@ -116,9 +129,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", required=True)
     parser.add_argument("--file", type=Path, required=True)
     parser.add_argument("--state", type=Path, required=True)
+    parser.add_argument("--limit-mib", type=int, default=1024, help="end the file at this size; default: 1024")
     options = parser.parse_args(arguments)
     try:
-        capture = Capture(options.device, options.file)
+        capture = Capture(options.device, options.file, options.limit_mib << 20)
     except OSError as fault:
         print(f"capture of {options.device}: {fault}", file=sys.stderr)
         return 4

@@ -85,6 +85,8 @@ class CapturePlan(msgspec.Struct, frozen=True):
 
     node: str
     interface: str
+    limit_mib: int = 1024
+    """Size at which the capture ends."""
 
 
 class Plan(msgspec.Struct, frozen=True):

@@ -81,7 +81,7 @@ def compile_plan(
         nodes=tuple(_node(outline, outlines, ports, seed) for outline in outlines),
         parameters=system.parameters,
         workload=msgspec.to_builtins(spec.workload),
-        captures=tuple(CapturePlan(capture.node, capture.interface) for capture in spec.captures),
+        captures=tuple(CapturePlan(capture.node, capture.interface, capture.limit_mib) for capture in spec.captures),
         time_limit_s=spec.time_limit_s,
         nodes_as=spec.nodes,
         wire=spec.network.wire,

@@ -73,6 +73,8 @@ class CaptureSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Name of the node, as gpu0."""
     interface: Annotated[str, msgspec.Meta(min_length=1, max_length=15)]
     """Name of the port inside the node, as cnic0."""
+    limit_mib: Annotated[int, msgspec.Meta(ge=1, le=65_536)] = 1024
+    """The capture ends when its file has so many MiB, so that a long run fills no disk; the run goes on."""
 
 
 class Bound(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
