@@ -6,7 +6,8 @@ A packet socket of our own (packet(7)): it is bound before STATE says `ready`, s
 missed, and at the end it is emptied before the file is closed, so nothing that was sent before is lost either (fault
 G11). Frames stand in the file in the kernel's order with the kernel's times, both directions; after segmentation,
 since hosts here send single packets (platform.md §1.1). STATE is JSON: {"state": "ready"}, then {"state": "finished",
-"packets": N, "lost": M, "whole": true}; "whole" is false if the limit ended it early. Format: pcap with nanoseconds (magic 0xa1b23c4d), link type Ethernet.
+"packets": N, "lost": M, "whole": true}; "whole" is false if the limit ended it early. Format: pcap with nanoseconds
+(magic 0xa1b23c4d), link type Ethernet.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def _run(folder: Path, nodes: str | None, *, serve: bool) -> int:
         for finding in lacking:
             print(f"this host cannot: {finding.name}: {finding.detail} ({finding.remedy})", file=sys.stderr)
         return ExitCode.HOST_CANNOT
-    from topologies.bench_run import execute  # imports mininet, which `lacking_for_a_run` has made sure of
+    from topologies.bench_run import HostCannot, execute  # imports mininet, which `lacking_for_a_run` has made sure of
 
     try:
         result = execute(folder, nodes, serve=serve)
@@ -71,6 +71,9 @@ def _run(folder: Path, nodes: str | None, *, serve: bool) -> int:
     except BadName as fault:
         print(fault, file=sys.stderr)
         return ExitCode.BAD_INPUT
+    except HostCannot as fault:
+        print(f"this host cannot: {fault}", file=sys.stderr)
+        return ExitCode.HOST_CANNOT
     if result.outcome == "errored":
         print(result.detail, file=sys.stderr)
     if result.teardown:

@@ -128,9 +128,6 @@ def _mininet() -> Finding:
     if importlib.util.find_spec("mininet") is None:
         where = f"not importable from {sys.executable}"
         return Finding(name, "missing", where, f"{sys.executable} -m pip install mininet==2.3.0.dev6")
-    if importlib.util.find_spec("distutils") is None:
-        meaning = f"Mininet needs distutils, which Python {sys.version_info[0]}.{sys.version_info[1]} has no more"
-        return Finding(name, "missing", meaning, f"{sys.executable} -m pip install setuptools")
     return Finding(name, "ok", f"importable from {sys.executable}")
 
 

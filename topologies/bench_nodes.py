@@ -209,6 +209,8 @@ class BenchNodes:
             with suppress(FileNotFoundError, ValueError, KeyError):
                 state = json.loads(self._capture_state(name).read_bytes())
                 packets, whole = state["packets"], state["whole"]
+                if state["lost"]:
+                    self._say(f"the capture of {name} has lost {state['lost']} packets", "warning")
             yield CaptureFinished(port=name, file=f"captures/{name}.pcap", packets=packets, whole=whole)
 
     # --- inside ---

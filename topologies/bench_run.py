@@ -82,6 +82,10 @@ class BenchFault(Exception):
     """The run cannot go on; the message says why."""
 
 
+class HostCannot(Exception):
+    """What the run asks for is more than the host can do; the message says what would help."""
+
+
 class BenchRun:
     """One run. `run` may be called once."""
 
@@ -92,6 +96,9 @@ class BenchRun:
         self._kind = nodes or self.plan.nodes_as
         if self._kind == "auto":
             self._kind = "docker" if docker_usable() else "namespace"
+        elif self._kind == "docker" and not docker_usable():
+            raise HostCannot("nodes as containers: no Docker engine answers and none can be started; "
+                             "apt-get install docker.io, or nodes = \"namespace\"")  # fmt: skip
         self._serve = serve
         self._control = self.folder / "control"
         self._registry = RunRegistry(self.plan.label)

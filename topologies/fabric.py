@@ -10,12 +10,15 @@ whose status is checked, and read back. What Mininet does otherwise is switched 
 
 from __future__ import annotations
 
+import importlib.util
 import ipaddress
 import json
 import os
 import shutil
 import signal
 import subprocess
+import sys
+import types
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -23,6 +26,10 @@ from typing import Any, NamedTuple
 
 with warnings.catch_warnings():  # mininet imports distutils, which Python 3.11 calls deprecated
     warnings.simplefilter("ignore", DeprecationWarning)
+    if importlib.util.find_spec("distutils") is None:  # and 3.12 has no more; it compares Open vSwitch's versions by it
+        sys.modules["distutils"] = types.ModuleType("distutils")
+        sys.modules["distutils.version"] = types.ModuleType("distutils.version")
+        sys.modules["distutils.version"].StrictVersion = str  # type: ignore[attr-defined]
     from mininet.link import Intf, Link
     from mininet.log import setLogLevel
     from mininet.net import Mininet

@@ -92,6 +92,15 @@ def is_label(text: str) -> bool:
 
 
 def _check(plan: Plan) -> None:
+    _check_nodes(plan)
+    ports = {(node.name, port.interface) for node in plan.nodes for port in node.ports}
+    for place, capture in enumerate(plan.captures):
+        if (capture.node, capture.interface) not in ports:
+            known = ", ".join(sorted(port_name(*port) for port in ports))
+            raise BadName(f"captures[{place}]", port_name(capture.node, capture.interface), f"one of {known}")
+
+
+def _check_nodes(plan: Plan) -> None:
     if not is_label(plan.label):
         raise BadName("label", plan.label, "six hex digits")
     fabrics = [fabric.name for fabric in plan.fabrics]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -303,6 +304,23 @@ def test_a_bad_plan_is_one_line_and_exit_2(
     assert done == code
     assert message in err
     assert len(err.strip().splitlines()) == 1
+
+
+def test_a_capture_of_a_port_that_is_not_there_is_exit_2(tree: BenchTree, label: str) -> None:
+    folder = tree.make(bench_plans.demo_plan(label, captures=(bench_plans.capture("gpu0", "front0"),)))
+    code, _, err = tree.run("run", folder)
+    assert code == 2
+    assert "captures[0]: 'gpu0.front0' is not one of client0.front0, dpu0.cnic0, dpu0.front0, gpu0.cnic0" in err
+
+
+def test_containers_without_docker_are_exit_3(tree: BenchTree, label: str, tmp_path: Path) -> None:
+    folder = tree.make(bench_plans.demo_plan(label))
+    for name in ("ip", "tc", "bridge", "ethtool", "mnexec", "unshare", "sh", "grep", "which"):
+        (tmp_path / name).symlink_to(shutil.which(name, path=os.environ["PATH"] + ":/usr/sbin:/sbin") or "/bin/false")
+    code, _, err = tree.run("run", folder, "--nodes", "docker", environment={"PATH": str(tmp_path)})
+    assert code == 3
+    assert "this host cannot: nodes as containers: no Docker engine answers" in err
+    assert not (folder / "events").exists()
 
 
 def test_no_run_folder_is_exit_2(tree: BenchTree) -> None:
