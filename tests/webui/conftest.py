@@ -1,4 +1,4 @@
-"""Django for the tests of the console: a state folder of their own, and a database file that other processes can open."""
+"""Django for the tests of the console: a state folder of their own, a database file that other processes can open."""
 
 from __future__ import annotations
 

@@ -28,7 +28,9 @@ def test_logging_in_and_out(client: Client, user: User) -> None:
 
 
 def test_the_door_sends_nobody_elsewhere(client: Client, user: User) -> None:
-    response = client.post("/login", {"username": "ada", "password": "correct-horse-9", "next": "https://evil.example/"})
+    response = client.post(
+        "/login", {"username": "ada", "password": "correct-horse-9", "next": "https://evil.example/"}
+    )
     assert response.headers["Location"] == "/experiments"
 
 

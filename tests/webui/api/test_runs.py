@@ -115,7 +115,9 @@ def test_bad_bodies_name_the_place(call: Caller, body: Any, path: str) -> None:
 def test_what_is_no_json_is_a_400(call: Caller, user: User) -> None:
     client = Client()
     secret = accounts.token_create(user=user, name="x")[1]
-    response = client.post(RUNS, b"{bad", content_type="application/json", headers={"Authorization": f"Bearer {secret}"})
+    response = client.post(
+        RUNS, b"{bad", content_type="application/json", headers={"Authorization": f"Bearer {secret}"}
+    )
     assert response.status_code == 400
     assert error(response)["code"] == "bad_request"
 
@@ -155,7 +157,9 @@ def test_strangers_get_401_and_how_to_get_in(client: Client, db: None) -> None:
         assert response.headers["WWW-Authenticate"].startswith("Bearer")
 
 
-def test_a_bug_is_a_500_in_the_shape(call: Caller, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_bug_is_a_500_in_the_shape(
+    call: Caller, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     def broken(**_: Any) -> None:
         raise ZeroDivisionError("a bug")
 
@@ -176,7 +180,9 @@ def test_a_page_uses_its_session_with_the_csrf_check(user: User, sent: list[str]
     assert error(refused)["code"] == "forbidden"
     client.get("/experiments/new")
     token = client.cookies["csrftoken"].value
-    taken = client.post(RUNS, {"experiment": "blink/small"}, content_type="application/json", headers={"X-CSRFToken": token})
+    taken = client.post(
+        RUNS, {"experiment": "blink/small"}, content_type="application/json", headers={"X-CSRFToken": token}
+    )
     assert taken.status_code == 202
 
 

@@ -49,7 +49,9 @@ def test_two_systems_are_dots_on_one_axis(logged_in: Client, make_run: Callable[
 
 
 def test_launching_queues_a_run_and_leads_to_its_page(logged_in: Client, sent: list[str]) -> None:
-    response = logged_in.post("/experiments/blink/small", {"on": "sim", "overrides": "# fewer\nworkload.requests = 8\n\nseed=3"})
+    response = logged_in.post(
+        "/experiments/blink/small", {"on": "sim", "overrides": "# fewer\nworkload.requests = 8\n\nseed=3"}
+    )
     run = Run.objects.get()
     assert response.headers["Location"] == f"/runs/{run.pk}"
     assert run.overrides == ["workload.requests = 8", "seed=3"]
@@ -57,7 +59,9 @@ def test_launching_queues_a_run_and_leads_to_its_page(logged_in: Client, sent: l
 
 
 def test_faults_stand_beside_the_form_and_nothing_is_lost(logged_in: Client) -> None:
-    response = logged_in.post("/experiments/blink/small", {"on": "mininet", "overrides": "workload.requests = many\nx = 1"})
+    response = logged_in.post(
+        "/experiments/blink/small", {"on": "mininet", "overrides": "workload.requests = many\nx = 1"}
+    )
     page = text(response)
     assert response.status_code == 422
     assert "workload.requests" in page
@@ -98,7 +102,9 @@ def test_unknown_names_are_404(logged_in: Client, name: str) -> None:
     assert logged_in.get(f"/experiments/{name}").status_code == 404
 
 
-def test_a_broken_file_is_shown_with_its_fault(logged_in: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_file_is_shown_with_its_fault(
+    logged_in: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "broken.toml").write_text("name = 1\n")
     (tmp_path / "mine" / "Odd Name.toml").write_text("")

@@ -80,7 +80,9 @@ def test_exists_is_an_adoption_busy_waits_and_the_rest_is_an_error(daemon: Daemo
         EmulationBench().start(run)
 
 
-def test_nobody_at_the_socket_is_said_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+def test_nobody_at_the_socket_is_said_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
     monkeypatch.setattr(settings, "RUNNERD_SOCKET", tmp_path / "none.sock")
     with pytest.raises(RunnerdAway, match="looplane up"):
         ask_runnerd("status")
@@ -95,9 +97,7 @@ def test_an_answer_that_is_none_is_an_os_error(daemon: Daemon, answer: bytes) ->
         ask_runnerd("status")
 
 
-def test_a_look_believes_the_folder_then_the_daemon(
-    daemon: Daemon, run: Run, put_run: Callable[[str], Path]
-) -> None:
+def test_a_look_believes_the_folder_then_the_daemon(daemon: Daemon, run: Run, put_run: Callable[[str], Path]) -> None:
     bench = EmulationBench()
     daemon.answers["status"] = {"running": [run.pk]}
     assert bench.look(run).state is State.PREPARING

@@ -86,7 +86,9 @@ def until(run: Run, condition: Callable[[Run], bool]) -> Run:
     raise AssertionError(f"{run.state} {run.outcome} {run.detail}")
 
 
-def test_a_run_from_claim_to_outcome(bench: Steered, worker: Callable[..., object], make_run: Callable[..., Run]) -> None:
+def test_a_run_from_claim_to_outcome(
+    bench: Steered, worker: Callable[..., object], make_run: Callable[..., Run]
+) -> None:
     run = make_run()
     worker(run)
     until(run, lambda row: row.state == State.PREPARING)
@@ -100,7 +102,9 @@ def test_a_run_from_claim_to_outcome(bench: Steered, worker: Callable[..., objec
     assert bench.started == [run.pk]
 
 
-def test_a_duplicate_message_starts_nothing(bench: Steered, worker: Callable[..., threading.Thread], make_run: Callable[..., Run]) -> None:
+def test_a_duplicate_message_starts_nothing(
+    bench: Steered, worker: Callable[..., threading.Thread], make_run: Callable[..., Run]
+) -> None:
     run = make_run()
     worker(run)
     until(run, lambda row: row.state == State.PREPARING)
@@ -121,7 +125,9 @@ def test_a_flag_ends_a_running_run(bench: Steered, worker: Callable[..., object]
     assert bench.cancelled == [run.pk]
 
 
-def test_a_busy_bench_gives_the_run_back(bench: Steered, worker: Callable[..., threading.Thread], make_run: Callable[..., Run]) -> None:
+def test_a_busy_bench_gives_the_run_back(
+    bench: Steered, worker: Callable[..., threading.Thread], make_run: Callable[..., Run]
+) -> None:
     run = make_run(backend="mininet")
     bench.refusal = BenchBusy("run x is under way")
     worker(run).join(5)
@@ -129,7 +135,9 @@ def test_a_busy_bench_gives_the_run_back(bench: Steered, worker: Callable[..., t
     assert (run.state, run.detail, run.lease_owner) == (State.QUEUED, "run x is under way", "")
 
 
-def test_a_bench_that_refuses_ends_the_run_with_its_words(bench: Steered, worker: Callable[..., threading.Thread], make_run: Callable[..., Run]) -> None:
+def test_a_bench_that_refuses_ends_the_run_with_its_words(
+    bench: Steered, worker: Callable[..., threading.Thread], make_run: Callable[..., Run]
+) -> None:
     run = make_run()
     bench.refusal = BenchError("no runner here")
     worker(run).join(5)
@@ -137,7 +145,9 @@ def test_a_bench_that_refuses_ends_the_run_with_its_words(bench: Steered, worker
     assert (run.state, run.outcome, run.detail) == (State.FINISHED, Outcome.ERRORED, "no runner here")
 
 
-def test_a_bench_that_cannot_be_asked_is_asked_again(bench: Steered, worker: Callable[..., object], make_run: Callable[..., Run]) -> None:
+def test_a_bench_that_cannot_be_asked_is_asked_again(
+    bench: Steered, worker: Callable[..., object], make_run: Callable[..., Run]
+) -> None:
     run = make_run()
     bench.word = ConnectionError("restarting")
     worker(run)
@@ -148,7 +158,10 @@ def test_a_bench_that_cannot_be_asked_is_asked_again(bench: Steered, worker: Cal
 
 
 def test_a_fault_of_our_own_is_errored_and_logged(
-    bench: Steered, worker: Callable[..., threading.Thread], make_run: Callable[..., Run], caplog: pytest.LogCaptureFixture
+    bench: Steered,
+    worker: Callable[..., threading.Thread],
+    make_run: Callable[..., Run],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     run = make_run()
     bench.refusal = ZeroDivisionError("a bug")
@@ -158,7 +171,9 @@ def test_a_fault_of_our_own_is_errored_and_logged(
     assert "a bug" in caplog.text
 
 
-def test_a_worker_that_lost_its_lease_lets_go(bench: Steered, worker: Callable[..., threading.Thread], make_run: Callable[..., Run]) -> None:
+def test_a_worker_that_lost_its_lease_lets_go(
+    bench: Steered, worker: Callable[..., threading.Thread], make_run: Callable[..., Run]
+) -> None:
     run = make_run()
     first = worker(run)
     until(run, lambda row: row.state == State.PREPARING)
@@ -186,7 +201,9 @@ def test_when_the_worker_ends_an_emulation_goes_on_and_is_adopted(
     until(run, lambda row: row.outcome == Outcome.PASSED)
 
 
-def test_when_the_worker_ends_a_simulation_ends_too(bench: Steered, worker: Callable[..., threading.Thread], make_run: Callable[..., Run]) -> None:
+def test_when_the_worker_ends_a_simulation_ends_too(
+    bench: Steered, worker: Callable[..., threading.Thread], make_run: Callable[..., Run]
+) -> None:
     run = make_run()
     bench.word = Word(State.RUNNING, None, "")
     first = worker(run)

@@ -36,7 +36,7 @@ def test_a_start_queues_and_tells_the_workers(user: User, sent: list[str]) -> No
 
 @pytest.mark.django_db
 def test_a_bad_spec_is_refused_with_path_and_value(user: User) -> None:
-    with pytest.raises(SpecFault, match="workload.requests") as caught:
+    with pytest.raises(SpecFault, match=r"workload\.requests") as caught:
         start(user, overrides=["workload.requests=many"])
     assert caught.value.path == "workload.requests"
     assert not Run.objects.exists()

@@ -60,13 +60,22 @@ def test_a_page_in_every_state(logged_in: Client, make_run: Callable[..., Run], 
 
 def test_what_people_write_is_escaped_everywhere(logged_in: Client, make_run: Callable[..., Run]) -> None:
     run = make_run(question=XSS, overrides=[XSS], spec=XSS, detail=XSS, experiment="", systems=[XSS])
-    for address in (f"/runs/{run.pk}", "/runs", "/experiments", "/runs/table", f"/experiments/new?from={run.pk}", f"/runs?text={XSS}"):
+    for address in (
+        f"/runs/{run.pk}",
+        "/runs",
+        "/experiments",
+        "/runs/table",
+        f"/experiments/new?from={run.pk}",
+        f"/runs?text={XSS}",
+    ):
         page = text(logged_in.get(address))
         assert XSS not in page, address
     assert text(logged_in.post("/experiments/new", {"spec": XSS, "on": "sim", "overrides": XSS})).count(XSS) == 0
 
 
-@pytest.mark.parametrize("address", ["/runs/nope", "/runs/20260101-000000-abcdef", "/runs/x/files", "/runs/x/export/csv", "/runs/%00"])
+@pytest.mark.parametrize(
+    "address", ["/runs/nope", "/runs/20260101-000000-abcdef", "/runs/x/files", "/runs/x/export/csv", "/runs/%00"]
+)
 def test_what_is_not_there_is_a_404_page(logged_in: Client, address: str) -> None:
     response = logged_in.get(address)
     assert response.status_code == 404
@@ -111,7 +120,9 @@ def test_an_export_of_a_run_without_a_folder_says_why(logged_in: Client, make_ru
     assert logged_in.get(f"/runs/{run.pk}/export/pdf").status_code == 404
 
 
-def test_cancel_from_the_page(logged_in: Client, make_run: Callable[..., Run], make_user: Callable[..., User], sent: list[str]) -> None:
+def test_cancel_from_the_page(
+    logged_in: Client, make_run: Callable[..., Run], make_user: Callable[..., User], sent: list[str]
+) -> None:
     run = make_run(state=State.RUNNING)
     assert logged_in.get(f"/runs/{run.pk}/cancel").status_code == 405
     logged_in.post(f"/runs/{run.pk}/cancel")
@@ -123,7 +134,9 @@ def test_cancel_from_the_page(logged_in: Client, make_run: Callable[..., Run], m
     assert not other.is_cancelling
 
 
-def test_the_list_filters_and_pages(logged_in: Client, make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_list_filters_and_pages(
+    logged_in: Client, make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("webui.runs.views.PAGE", 2)
     runs = [make_run(question=f"Question {n}?") for n in range(3)]
     first = text(logged_in.get("/runs"))
@@ -136,7 +149,18 @@ def test_the_list_filters_and_pages(logged_in: Client, make_run: Callable[..., R
 
 
 @pytest.mark.parametrize(
-    "query", ["state=x", "outcome=%00", "before=zzz", "text=%00%FF", "on=1&on=2", "limit=-1", "limit=²", "mine=maybe", "text=" + "x" * 5000]
+    "query",
+    [
+        "state=x",
+        "outcome=%00",
+        "before=zzz",
+        "text=%00%FF",
+        "on=1&on=2",
+        "limit=-1",
+        "limit=²",
+        "mine=maybe",
+        "text=" + "x" * 5000,
+    ],
 )
 def test_odd_filters_are_dropped_not_an_error(logged_in: Client, make_run: Callable[..., Run], query: str) -> None:
     make_run()

@@ -1,4 +1,4 @@
-"""A real Celery worker on the file broker: what is lost is sent again, what dies is adopted, what is doubled runs once."""
+"""Real Celery workers: what is lost is sent again, what dies is adopted, what is doubled runs once."""
 
 from __future__ import annotations
 
@@ -34,10 +34,14 @@ def redis_server() -> str | None:
     return os.environ.get("LOOPLANE_REDIS_SERVER") or shutil.which("redis-server")
 
 
-@pytest.fixture(params=["filesystem", "redis"])
+both_brokers = pytest.mark.parametrize("broker", ["filesystem", "redis"], indirect=True)
+"""What rests on delivery is shown on both; the recipe must not depend on which it is."""
+
+
+@pytest.fixture
 def broker(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
-    """The two brokers; the recipe must not depend on which it is."""
-    if request.param == "filesystem":
+    """The embedded broker, or a Redis of the test's own."""
+    if getattr(request, "param", "filesystem") == "filesystem":
         yield {}
         return
     program = redis_server()
@@ -72,7 +76,12 @@ def start_worker(state_folder: Path, broker: dict[str, str]) -> Iterator[Start]:
         (settings.QUEUE_FOLDER / folder).mkdir(parents=True, exist_ok=True)
 
     def start() -> subprocess.Popen[bytes]:
-        environment = {**os.environ, "LOOPLANE_STATE": str(state_folder), "DJANGO_SETTINGS_MODULE": "webui.settings", **broker}
+        environment = {
+            **os.environ,
+            "LOOPLANE_STATE": str(state_folder),
+            "DJANGO_SETTINGS_MODULE": "webui.settings",
+            **broker,
+        }
         words = [sys.executable, "-W", "ignore", "-m", "celery", "--app", "webui.celery", "--quiet", "worker"]
         words += ["--pool", "threads", "--concurrency", "4", "--loglevel", "WARNING"]
         words += ["--without-gossip", "--without-mingle", "--without-heartbeat"]
@@ -117,6 +126,7 @@ def test_a_run_from_the_queue_to_its_verdict(start_worker: Start, user: User) ->
     assert run.summary["systems"]["blink"]["requests"]["completed"] == 8
 
 
+@both_brokers
 def test_three_deliveries_are_one_run(start_worker: Start, user: User) -> None:
     run = start_run(user)
     for _ in range(2):
@@ -128,7 +138,10 @@ def test_three_deliveries_are_one_run(start_worker: Start, user: User) -> None:
     assert (run.attempts, started_times(run)) == (1, 1)
 
 
-def test_a_message_that_was_never_sent_is_made_up_for(start_worker: Start, user: User, monkeypatch: pytest.MonkeyPatch) -> None:
+@both_brokers
+def test_a_message_that_was_never_sent_is_made_up_for(
+    start_worker: Start, user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(services, "run_send", lambda *, run_id: None)
     run = start_run(user)
     start_worker()
@@ -146,6 +159,7 @@ def test_cancelling_a_running_and_a_queued_run(start_worker: Start, user: User) 
     assert until(first, State.FINISHED).outcome == Outcome.CANCELLED
 
 
+@both_brokers
 def test_a_killed_worker_does_not_end_the_run_and_the_next_one_adopts_it(start_worker: Start, user: User) -> None:
     worker = start_worker()
     run = until(start_run(user, LONG), State.RUNNING)

@@ -24,4 +24,14 @@ def test_each_pure_module_has_its_tests() -> None:
     pure = {path.stem for path in source.glob("*.js") if "document" not in path.read_text()}
     tested = {path.name.removesuffix(".test.mjs") for path in (HERE / "run").glob("*.test.mjs")}
     # paint draws on what it is given, format and hands are used by every browser test, machine is in model's.
-    assert pure - tested <= {"figures", "format", "hands", "logview", "machine", "model", "story", "timeline", "verdict"}
+    assert pure - tested <= {
+        "figures",
+        "format",
+        "hands",
+        "logview",
+        "machine",
+        "model",
+        "story",
+        "timeline",
+        "verdict",
+    }

@@ -87,7 +87,12 @@ def test_lanes(ours: Folding, theirs: dict[str, Any]) -> None:
     for lane, row in zip(theirs["lanes"], rows, strict=True):
         assert lane["request"] == row.request
         assert lane["slot"] == row.slot
-        assert [lane["start"], lane["end"], lane["state"], lane["reason"]] == [row.start, row.end, row.state, row.reason]
+        assert [lane["start"], lane["end"], lane["state"], lane["reason"]] == [
+            row.start,
+            row.end,
+            row.state,
+            row.reason,
+        ]
         assert lane["phases"] == [[span.what, span.start, span.end] for span in row.phases]
         assert lane["tokens"] == list(row.token_times)
         assert lane["pauses"] == [[span.start, span.end] for span in row.pauses]
