@@ -13,7 +13,7 @@ import os
 import pwd
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,9 +57,9 @@ class Installation:
         """Of the supervisor; `looplane stop` reads it."""
         return self.sockets / "supervisor.pid"
 
-    def environment(self) -> dict[str, str]:
-        """For every service."""
-        passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    def environment(self, caller: Mapping[str, str] = os.environ) -> dict[str, str]:
+        """For every service: little of the caller's."""
+        passed = {name: caller[name] for name in _PASSED_ON if name in caller}
         return {
             "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
             "HOME": str(self.state / "db"),
@@ -94,11 +94,14 @@ class Installation:
         return done.stdout
 
 
-def prepare_installation(state: Path) -> Installation:
-    """Makes user and folders where they are missing. Raises CommandError if this host does not allow it."""
-    privileged = is_root()
+def prepare_installation(state: Path, *, privileged: bool | None = None) -> Installation:
+    """Makes user and folders where they are missing. Raises CommandError if this host does not allow it.
+
+    `privileged` is whether to take a service user of its own; only root can, and does unless told otherwise.
+    """
+    privileged = is_root() if privileged is None else privileged
     if privileged:
-        entry = _service_user()
+        entry = service_user()
         place = Installation(state, entry.pw_name, entry.pw_uid, entry.pw_gid, True)
     else:
         me = pwd.getpwuid(os.getuid())
@@ -117,22 +120,23 @@ def prepare_installation(state: Path) -> Installation:
     return place
 
 
-def _service_user() -> pwd.struct_passwd:
+def service_user(name: str = USER, programs: str = "/usr/sbin:/sbin:/usr/bin") -> pwd.struct_passwd:
+    """The service user, made by useradd if there is none. Raises CommandError with what to do by hand."""
     try:
-        return pwd.getpwnam(USER)
+        return pwd.getpwnam(name)
     except KeyError:
         pass
-    program = shutil.which("useradd", path="/usr/sbin:/sbin:/usr/bin")
-    by_hand = f"useradd --system --user-group --home-dir /var/lib/looplane --shell /usr/sbin/nologin {USER}"
+    program = shutil.which("useradd", path=programs)
+    by_hand = f"useradd --system --user-group --home-dir /var/lib/looplane --shell /usr/sbin/nologin {name}"
     if program is None:
-        words = f"this host has no user {USER} and no useradd; make it another way: {by_hand}"
+        words = f"this host has no user {name} and no useradd; make it another way: {by_hand}"
         raise CommandError(words, ExitCode.HOST_CANNOT)
     done = subprocess.run([program, *by_hand.split()[1:]], capture_output=True, text=True, check=False)
     try:
-        return pwd.getpwnam(USER)
+        return pwd.getpwnam(name)
     except KeyError:
         why = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
-        words = f"the user {USER} could not be made ({why}); by hand: {by_hand}"
+        words = f"the user {name} could not be made ({why}); by hand: {by_hand}"
         raise CommandError(words, ExitCode.HOST_CANNOT) from None
 
 

@@ -51,7 +51,7 @@ class _Kept:
     process: subprocess.Popen[bytes] | None = None
     started: float = 0.0
     due: float = 0.0
-    wait_s: float = FIRST_WAIT_S
+    wait_s: float = 0.0
     restarts: int = 0
 
 
@@ -62,12 +62,13 @@ class Supervisor:
     services: Sequence[Service]
     """In order of starting; they end in the opposite order."""
     say: Callable[[str], None]
+    first_wait_s: float = FIRST_WAIT_S
     stopping: bool = False
     _kept: list[_Kept] = field(default_factory=list)
 
     def start(self) -> None:
         """Starts every service. Raises OSError if one cannot be started at all."""
-        self._kept = [_Kept(service) for service in self.services]
+        self._kept = [_Kept(service, wait_s=self.first_wait_s) for service in self.services]
         for kept in self._kept:
             self._start(kept)
 
@@ -145,7 +146,7 @@ class Supervisor:
         kept.process = None
         kept.restarts += 1
         if now - kept.started > SOUND_S:
-            kept.wait_s = FIRST_WAIT_S
+            kept.wait_s = self.first_wait_s
         kept.due = now + kept.wait_s
         how = f"exit {code}" if code >= 0 else signal.Signals(-code).name
         self.say(f"{kept.service.name} ended ({how}), starts again in {kept.wait_s:g} s; see {kept.service.log}")

@@ -6,9 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from testbed.command import installation
 from testbed.command.exit_codes import CommandError, ExitCode
-from testbed.command.installation import Installation, prepare_installation, source_digest, stage_source
+from testbed.command.installation import (
+    Installation,
+    prepare_installation,
+    service_user,
+    source_digest,
+    stage_source,
+)
 
 
 @pytest.fixture
@@ -57,36 +62,28 @@ def test_a_digest_tells_names_apart_from_contents(source: Path) -> None:
     assert source_digest(source) != before
 
 
-def test_folders_and_their_modes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(installation, "is_root", lambda: False)
-    place = prepare_installation(tmp_path / "state")
+def test_folders_and_their_modes(tmp_path: Path) -> None:
+    place = prepare_installation(tmp_path / "state", privileged=False)
     assert not place.privileged
     modes = {name: stat.S_IMODE((place.state / name).stat().st_mode) for name in ("runs", "run", "db", "log")}
     assert modes == {"runs": 0o1775, "run": 0o750, "db": 0o750, "log": 0o750}
 
 
-def test_a_state_folder_that_cannot_be_made_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(installation, "is_root", lambda: False)
+def test_a_state_folder_that_cannot_be_made_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(CommandError, match="LOOPLANE_STATE") as caught:
-        prepare_installation(tmp_path / "file" / "state")
+        prepare_installation(tmp_path / "file" / "state", privileged=False)
     assert caught.value.code is ExitCode.HOST_CANNOT
 
 
-def test_without_the_user_and_without_useradd_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(installation, "USER", "looplane-none")
-    monkeypatch.setattr(installation.shutil, "which", lambda *_, **__: None)
+def test_without_the_user_and_without_useradd_it_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="useradd --system") as caught:
-        installation._service_user()
+        service_user("looplane-none", programs=str(tmp_path))
     assert caught.value.code is ExitCode.HOST_CANNOT
 
 
-def test_services_get_no_more_of_the_environment_than_they_need(
-    place: Installation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SECRET_OF_ROOT", "x")
-    monkeypatch.setenv("REDIS_URL", "redis://127.0.0.1")
-    environment = place.environment()
+def test_services_get_no_more_of_the_environment_than_they_need(place: Installation) -> None:
+    environment = place.environment({"SECRET_OF_ROOT": "x", "REDIS_URL": "redis://127.0.0.1"})
     assert "SECRET_OF_ROOT" not in environment
     assert environment["REDIS_URL"] == "redis://127.0.0.1"
     assert environment["LOOPLANE_STATE"] == str(place.state)
