@@ -50,12 +50,12 @@ class Relay:
         except (OSError, TimeoutError):
             writer.transport.abort()  # the client sees a reset, as from a server that is not there
             return
-        for side in (writer, far_writer):
-            side.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            side.transport.set_write_buffer_limits(high=_CHUNK)
         try:
+            for side in (writer, far_writer):
+                side.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                side.transport.set_write_buffer_limits(high=_CHUNK)
             await asyncio.gather(_pass_on(reader, far_writer), _pass_on(far_reader, writer))
-        except OSError:  # one side broke off: so does the other
+        except OSError:  # one side broke off, perhaps before a byte was passed on: so does the other
             far_writer.transport.abort()
             writer.transport.abort()
         finally:

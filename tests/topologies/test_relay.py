@@ -131,12 +131,15 @@ def receives_no_more(side: socket.socket) -> bool:
         return True
 
 
-def test_a_reset_is_passed_on(server: Server, port: int) -> None:
-    near, far = connected(server, port)
-    with near:
-        far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-        far.close()
-        assert receives_no_more(near)
+@pytest.mark.parametrize("after_s", [0, 0.2])
+def test_a_reset_is_passed_on(server: Server, port: int, after_s: float) -> None:
+    for _ in range(5):
+        near, far = connected(server, port)
+        with near:
+            time.sleep(after_s)
+            far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            far.close()
+            assert receives_no_more(near)
 
 
 def test_no_server_is_a_refused_connection(server: Server, port: int) -> None:
