@@ -14,6 +14,7 @@ from emulators.http_node import run_http_node, stopped_or_failed
 from emulators.node import NodeRun
 from emulators.node_asyncio import AsyncNode
 from emulators.openai_api import API_PORT, listen, make_application
+from emulators.promptness import DPU_TURN, ask_for_turns
 from emulators.provisioning import read_provisions
 from emulators.quick_vocabulary import quick_vocabulary
 from emulators.server_port import FrontEndPort, ModelCard
@@ -38,6 +39,7 @@ def front_address(node: NodePlan) -> str:
 async def live(node: AsyncNode) -> None:
     """The DPU's life."""
     run = node.run
+    ask_for_turns(DPU_TURN)
     failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     port = attach_front_end(node, quick_vocabulary(), failed)
     application = make_application(port, dilation=run.plan.dilation)

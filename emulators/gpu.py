@@ -7,6 +7,7 @@ the DPU reaches it without this process; everything else is as in a simulation (
 from __future__ import annotations
 
 from emulators.node import NodeRun, run_node
+from emulators.promptness import ACCELERATOR_TURN, ask_for_turns
 from emulators.provisioning import wait_for_provisions
 from testbed.experiment.assembly import assemble_node
 from testbed.serving.tokens import deepseek_vocabulary
@@ -14,6 +15,7 @@ from testbed.serving.tokens import deepseek_vocabulary
 
 def build(run: NodeRun) -> None:
     """Assembles the node once the host has provisioned it."""
+    ask_for_turns(ACCELERATOR_TURN)
     assembly = assemble_node(run.plan, run.name, run.memories, deepseek_vocabulary())
     run.attach(assembly.machines, assembly.accelerator)
     wait_for_provisions(run)

@@ -41,8 +41,8 @@ from pathlib import Path
 from types import FrameType
 
 from emulators.barrier import BadRunFolder, Barrier, plan_of
+from emulators.promptness import settle
 from emulators.shared_memory import SharedMemory
-from emulators.timers import set_timer_slack
 from emulators.verbs import Verbs
 from testbed.clocks.node_host import Accelerator, NodeHost
 from testbed.clocks.wall import Beat, Epoch, Lateness, WallTime
@@ -307,7 +307,7 @@ def run_node(build: Callable[[NodeRun], None], arguments: Sequence[str] | None =
             time.sleep(_BARRIER_POLL_S)
             epoch = run.look_for_epoch()
         if epoch is not None:
-            set_timer_slack()
+            settle()
             run.start(epoch)
             run.loop()
     except Exception as error:  # noqa: BLE001  # whatever it was, the log must have it

@@ -15,7 +15,8 @@ import asyncio
 import signal
 
 from emulators.node import NodeRun
-from emulators.timers import DeadlineTimer, set_timer_slack
+from emulators.promptness import settle
+from emulators.timers import DeadlineTimer
 from testbed.machine import Message
 
 _BARRIER_POLL_S = 0.002
@@ -39,7 +40,7 @@ class AsyncNode:
             if self.run.stopping:
                 return False
             await asyncio.sleep(_BARRIER_POLL_S)
-        set_timer_slack()
+        settle()
         self.run.start(epoch)
         self._loop.add_reader(self.run.wake_fd, self._take_turn)
         self._loop.add_reader(self._timer.fileno(), self._take_turn)
