@@ -15,7 +15,6 @@ from emulators.completions_client import CompletionsClient
 from emulators.http_node import run_http_node, stopped_or_failed
 from emulators.node_asyncio import AsyncNode
 from emulators.openai_api import API_PORT
-from emulators.quick_vocabulary import QuickVocabulary
 from testbed.experiment.assembly import assemble_node
 from testbed.experiment.plan import Plan
 from testbed.machine import Deliver, MachineError
@@ -86,7 +85,7 @@ class Courier:
 async def live(node: AsyncNode) -> None:
     """The client's life."""
     run = node.run
-    (machine,) = assemble_node(run.plan, run.name, run.memories, QuickVocabulary(deepseek_vocabulary())).machines
+    (machine,) = assemble_node(run.plan, run.name, run.memories, deepseek_vocabulary()).machines
     if not isinstance(machine, OpenLoopClient):
         raise MachineError(f"{run.name} of {run.plan.kind} is no open-loop client")
     url = f"http://{server_address(run.plan)}:{API_PORT}"

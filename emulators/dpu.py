@@ -16,13 +16,13 @@ from emulators.node_asyncio import AsyncNode
 from emulators.openai_api import API_PORT, listen, make_application
 from emulators.promptness import DPU_TURN, ask_for_turns
 from emulators.provisioning import read_provisions
-from emulators.quick_vocabulary import quick_vocabulary
 from emulators.server_port import FrontEndPort, ModelCard
 from testbed.experiment.assembly import SYSTEMS, assemble_node, parameters_of
 from testbed.experiment.plan import NodePlan, Plan
 from testbed.machine import Deliver, MachineError, Message
 from testbed.serving.requests import Refused, Tokens
-from testbed.serving.tokens import Vocabulary
+from testbed.serving.text_model import bundled_text
+from testbed.serving.tokens import Vocabulary, deepseek_vocabulary
 from testbed.units import Nanoseconds
 
 _LOOK_S = 0.002
@@ -41,7 +41,7 @@ async def live(node: AsyncNode) -> None:
     run = node.run
     ask_for_turns(DPU_TURN)
     failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    port = attach_front_end(node, quick_vocabulary(), failed)
+    port = attach_front_end(node, deepseek_vocabulary(seen=bundled_text()), failed)
     application = make_application(port, dilation=run.plan.dilation)
     runner, _ = await listen(application, front_address(run.node), API_PORT)
     try:

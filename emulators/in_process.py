@@ -26,7 +26,6 @@ import msgspec
 
 from emulators.dpu import model_card
 from emulators.openai_api import listen, make_application
-from emulators.quick_vocabulary import quick_vocabulary
 from emulators.server_port import FrontEndPort
 from emulators.timers import DeadlineTimer
 from testbed.clocks.node_host import NodeHost
@@ -48,7 +47,8 @@ from testbed.experiment.simulation import BENCH, make_wire
 from testbed.machine import Completion, Deliver, Event, MachineError, Message
 from testbed.network.memory_region import LocalMemory, PlainMemory
 from testbed.serving.requests import Refused, Tokens
-from testbed.serving.tokens import Vocabulary
+from testbed.serving.text_model import bundled_text
+from testbed.serving.tokens import Vocabulary, deepseek_vocabulary
 from testbed.units import MILLISECOND, SECOND, Nanoseconds
 
 HEARTBEAT = 100 * MILLISECOND
@@ -247,7 +247,7 @@ def _started(plan: Plan) -> RunStarted:
 
 async def serve(folder: Path, plan: Plan, address: str, port: int) -> None:
     """Serves until the run is stopped. Raises OSError if the address cannot be bound."""
-    server = PacedServer(plan, folder, quick_vocabulary())
+    server = PacedServer(plan, folder, deepseek_vocabulary(seen=bundled_text()))
     application = make_application(server.port, dilation=plan.dilation)
     runner, bound = await listen(application, address, port)
     try:

@@ -50,4 +50,4 @@ def ask_for_turns(length: Nanoseconds) -> bool:
         return False
     wanted = _Attributes(policy=_SCHED_OTHER, nice=os.getpriority(os.PRIO_PROCESS, 0), runtime=length)
     wanted.size = ctypes.sizeof(wanted)
-    return ctypes.CDLL(None).syscall(number, 0, ctypes.byref(wanted), 0) == 0
+    return int(ctypes.CDLL(None).syscall(number, 0, ctypes.byref(wanted), 0)) == 0

