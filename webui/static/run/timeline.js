@@ -94,6 +94,9 @@ export class Timeline {
   /** @param {number} x */
   timeAt(x) { return this.view.start + ((x - this.left) / (this.width - this.left - 8)) * (this.view.end - this.view.start); }
 
+  /** Where a moment is drawn. @param {number} t */
+  xOf(t) { return this.left + ((t - this.view.start) / (this.view.end - this.view.start)) * (this.width - this.left - 8); }
+
   draw() {
     this.dirty = false;
     const { model, view } = this;

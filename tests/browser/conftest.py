@@ -1,0 +1,168 @@
+"""The whole console for browser tests: `looplane up` on a state folder of its own, and Chromium logged in to it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+from testbed.command.places import SOURCE
+
+CHROMIUM_FLAGS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
+]  # fmt: skip
+PASSWORD = "a fine horse for tests 9"
+RESULTS = SOURCE / "test-results"
+
+
+@dataclass
+class Console:
+    """A console that is up."""
+
+    address: str
+    user: str
+    password: str
+    """The one-time password; `PASSWORD` once somebody has logged in."""
+    state: Path
+    session: dict[str, Any] | None = field(default=None)
+
+    def folder(self, run_id: str) -> Path:
+        """A run's folder."""
+        return self.state / "runs" / run_id
+
+    def web_pid(self) -> int:
+        """The web process."""
+        supervisor = int((self.state / "run" / "supervisor.pid").read_text())
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                status, words = (folder / "status").read_text(), (folder / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if f"\nPPid:\t{supervisor}\n" in status and b"webui.serve" in words:
+                return int(folder.name)
+        raise AssertionError("the web process is not there")
+
+    def kill_web(self) -> None:
+        """Ends the web process without a word; the supervisor starts another."""
+        os.kill(self.web_pid(), signal.SIGKILL)
+
+
+def looplane(*words: str, state: Path) -> subprocess.CompletedProcess[str]:
+    """The command, on this state folder."""
+    command = [sys.executable, "-m", "testbed.command", *words]
+    environment = {**os.environ, "LOOPLANE_STATE": str(state)}
+    return subprocess.run(
+        command, cwd=SOURCE, env=environment, capture_output=True, text=True, timeout=180, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def console() -> Iterator[Console]:
+    """In /var/tmp, because the service user must get there."""
+    state = Path(tempfile.mkdtemp(prefix="looplane-browser-", dir="/var/tmp"))
+    state.chmod(0o755)
+    try:
+        done = looplane("up", "--port", "0", "--detach", state=state)
+        found = re.search(r"Console\s+(\S+)\nUser\s+(\S+)\nPassword\s+(\S+)", done.stdout)
+        assert found, done.stdout + done.stderr
+        yield Console(found[1].rstrip("/"), found[2], found[3], state)
+    finally:
+        looplane("stop", state=state)
+        shutil.rmtree(state, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=os.environ.get("CHROMIUM", "/usr/bin/chromium"), headless=True, args=CHROMIUM_FLAGS
+        )
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def allowed_errors() -> list[str]:
+    """Patterns of console errors that a test brings about on purpose."""
+    return []
+
+
+Visit = Callable[..., Page]
+
+
+@pytest.fixture
+def stranger(
+    chromium: Browser, console: Console, request: pytest.FixtureRequest, allowed_errors: list[str]
+) -> Iterator[Visit]:
+    """Opens pages in contexts of their own; any error on a page's console fails the test."""
+    contexts: list[BrowserContext] = []
+    errors: list[str] = []
+
+    def visit(path: str = "/", *, width: int = 1440, height: int = 900, theme: str = "light", **options: Any) -> Page:
+        context = chromium.new_context(
+            base_url=console.address,
+            viewport={"width": width, "height": height},
+            color_scheme=theme,  # type: ignore[arg-type]
+            reduced_motion="reduce",
+            **options,
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(15_000)
+        page.on("pageerror", lambda error: errors.append(f"{page.url}: {error}"))
+        page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+        page.goto(path)
+        return page
+
+    yield visit
+    report = getattr(request.node, "call_report", None)
+    for number, context in enumerate(contexts):
+        for page in context.pages:
+            if report is not None and report.failed:
+                RESULTS.mkdir(exist_ok=True)
+                name = re.sub(r"\W+", "-", request.node.name)
+                page.screenshot(path=RESULTS / f"{name}-{number}.png", full_page=True)
+        context.close()
+    unexpected = [error for error in errors if not any(re.search(pattern, error) for pattern in allowed_errors)]
+    assert not unexpected, unexpected
+
+
+@pytest.fixture
+def visit(stranger: Visit, console: Console) -> Visit:
+    """Opens pages as the first user, who has chosen a password."""
+    if console.session is None:
+        page = stranger("/login")
+        page.get_by_label("Username").fill(console.user)
+        page.get_by_label("Password", exact=True).fill(console.password)
+        page.get_by_role("button", name="Log in").click()
+        page.get_by_label("New password", exact=True).fill(PASSWORD)
+        page.get_by_label("New password again").fill(PASSWORD)
+        page.get_by_role("button", name="Set password").click()
+        page.wait_for_url("**/experiments")
+        console.session = dict(page.context.storage_state())
+        console.password = PASSWORD
+
+    def as_user(path: str = "/", **options: Any) -> Page:
+        return stranger(path, storage_state=console.session, **options)
+
+    return as_user
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Any:
+    report = yield
+    if report.when == "call":
+        item.call_report = report  # type: ignore[attr-defined]
+    return report
