@@ -241,7 +241,7 @@ def test_a_link_keeps_request_and_view(finished: Callable[..., tuple[Page, str]]
     expect(page.locator("#sel")).to_contain_text("r0004")
     page.get_by_role("button", name="Zoom in").click()
     page.wait_for_function(
-        "() => Number(new URL(location.href).searchParams.get('from')) === Math.round(looplane.timeline.view.start / 1e3)"
+        "() => +new URL(location.href).searchParams.get('from') === Math.round(looplane.timeline.view.start / 1e3)"
     )
     view = known(page, "[timeline.view.start, timeline.view.end]")
     other = visit(page.url.split("/", 3)[3].join(["/", ""]))
@@ -263,10 +263,17 @@ def test_the_ring_and_its_legend(finished: Callable[..., tuple[Page, str]]) -> N
     page, _ = finished()
     legend = page.get_by_role("group", name="Show only slots in this state")
     expect(legend).to_contain_text("decode_processing")
-    expect(legend.get_by_role("button", name="empty")).to_contain_text("4,096")
+    expect(page.locator("#ring-sub")).to_contain_text("at the fullest")
+    taken = known(page, "model.ring.fullest.taken")
+    assert 1 <= taken <= 8
+    expect(legend.get_by_role("button", name="empty")).to_contain_text(f"{4096 - taken:,}")
     legend.get_by_role("button", name="decode_paused").click()
     expect(legend.get_by_role("button", name="decode_paused")).to_have_attribute("aria-pressed", "true")
-    expect(page.locator("#ring")).to_have_attribute("aria-label", re.compile("Ring of 4,096 slots: 4,096 empty, 0 pre"))
+    box = page.locator("#tl-canvas").bounding_box()
+    assert box
+    page.mouse.move(box["x"] + known(page, "timeline.xOf(timeline.lanes()[0].tokens[0] - 1e6)"), box["y"] + 60)
+    expect(page.locator("#ring-sub")).to_contain_text(" at 0.")
+    expect(page.locator("#ring")).to_have_attribute("aria-label", re.compile("^Ring of 4,096 slots: .* 1 prefill_proc"))
 
 
 def test_the_log_by_level_and_text(finished: Callable[..., tuple[Page, str]]) -> None:

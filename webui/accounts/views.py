@@ -79,7 +79,8 @@ def tokens(request: HttpRequest) -> HttpResponse:
             form = TokenForm()
         except services.AccountError as fault:
             form.add_error(None, str(fault))
-    context = {"form": form, "secret": secret, "tokens": selectors.token_list(user=user)}
+    tokens = selectors.token_list(user=user)
+    context = {"section": "account", "form": form, "secret": secret, "tokens": tokens}
     return render(request, "accounts/tokens.html", context, status=422 if form.errors else 200)
 
 

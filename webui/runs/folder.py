@@ -17,6 +17,7 @@ from webui.runs.states import Outcome, State
 
 RUN_ID = re.compile(r"\A\d{8}-\d{6}-[0-9a-f]{6}\Z")
 TRIAL = re.compile(r"\A[A-Za-z0-9][A-Za-z0-9._=+-]{0,99}\Z")
+_NUMBERS = re.compile(r"([0-9]{1,12})")
 SUMMARY_LIMIT = 256 * 1024
 """Bytes of summary.json that are taken into the row."""
 
@@ -81,10 +82,15 @@ def summary_of(run_id: str) -> dict[str, Any]:
 def trials_of(run_id: str) -> list[str]:
     """Labels of the trials, in order; empty for a run that is a single trial itself."""
     try:
-        entries = sorted(entry.name for entry in (folder_of(run_id) / "trials").iterdir() if entry.is_dir())
+        entries = [entry.name for entry in (folder_of(run_id) / "trials").iterdir() if entry.is_dir()]
     except OSError:
         return []
-    return [name for name in entries if TRIAL.match(name)]
+    return sorted((name for name in entries if TRIAL.match(name)), key=_in_reading_order)
+
+
+def _in_reading_order(label: str) -> list[tuple[bool, int, str]]:
+    """requests=8 before requests=16."""
+    return [(part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in _NUMBERS.split(label)]
 
 
 def trial_folder(run_id: str, trial: str) -> Path:
@@ -124,8 +130,8 @@ def downloads_of(run_id: str, trial: str = "") -> list[Download]:
     folder = trial_folder(run_id, trial)
     if folder == root:
         found = [(root / name, title) for name, title in _NAMED]
-    else:  # report and summary are the whole run's, plan and spec the trial's
-        found = [((root if place < 2 else folder) / name, title) for place, (name, title) in enumerate(_NAMED)]
+    else:  # plan and provenance are the trial's, the rest the whole run's
+        found = [((folder if name.startswith("p") else root) / name, title) for name, title in _NAMED]
     for pattern, title in _GLOBS:
         found += [(path, f"{title} {path.stem}") for path in sorted(folder.glob(pattern))]
     answer = []

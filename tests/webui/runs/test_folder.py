@@ -66,6 +66,9 @@ def test_trials_by_their_labels_only(put_run: Callable[[str], Path]) -> None:
     for name in ("blink-1", ".hidden", "blink rate=8"):
         (folder / "trials" / name).mkdir(parents=True)
     assert trials_of(RUN) == ["blink-1"]
+    for number in (16, 8):
+        (folder / "trials" / f"blink-requests={number}-r0").mkdir()
+    assert trials_of(RUN) == ["blink-1", "blink-requests=8-r0", "blink-requests=16-r0"]
     assert trial_folder(RUN, "") == folder
     assert trial_folder(RUN, "blink-1") == folder / "trials" / "blink-1"
     for bad in ("..", "a/b", ".", "x" * 200):

@@ -32,7 +32,7 @@ const verdict = new Verdict(model, page.run, page.expectations);
 const log = new LogView({ list: part("log"), sub: part("log-sub"), level: /** @type {HTMLSelectElement} */ (part("log-level")),
   text: /** @type {HTMLInputElement} */ (part("log-text")), pause: part("log-pause") }, model.journal);
 /** @type {Topology | null} */ let topology = null;
-takeHands(timeline, { hover, leave: () => { part("tl-tip").hidden = true; }, story: () => toggleStory() });
+takeHands(timeline, { hover, leave: () => { part("tl-tip").hidden = true; ring.show(null); }, story: () => toggleStory() });
 
 /** @param {any} plan */
 function takePlan(plan) {
@@ -43,7 +43,6 @@ function takePlan(plan) {
   topology = new Topology(part("topo"), part("topo-sub"), plan, model.links);
   ring.slots = plan.slots ?? ring.slots;
   ring.dirty = true;
-  say(part("ring-sub"), plan.slots ? `${several(plan.slots, "slot")} in the GPU's memory` : "");
   const scales = [];
   if (plan.clock === "wall" && plan.dilation !== 1) scales.push(`time × ${plan.dilation}`);
   if (plan.clock === "wall" && plan.byte_scale !== 1) scales.push(`links ÷ ${plan.byte_scale}`);
@@ -77,6 +76,7 @@ function toggleStory() {
 /** @param {number} x @param {number} y */
 function hover(x, y) {
   const tip = part("tl-tip"), { lane, t, inside } = timeline.hit(x, y);
+  ring.show(inside && t < model.now ? t : null);
   if (!lane || !inside) { tip.hidden = true; return; }
   const so = lowerBound(lane.tokens, t + 1);
   const paused = lane.pauses.some(([start, end]) => start <= t && t < end);
@@ -99,8 +99,9 @@ function remember() {
     const { view } = timeline;
     const put = (/** @type {string} */ name, /** @type {string | null} */ value) => value === null ? address.searchParams.delete(name) : address.searchParams.set(name, value);
     put("request", timeline.selected);
-    put("from", view.follow ? null : String(Math.round(view.start / 1e3)));
-    put("to", view.follow ? null : String(Math.round(view.end / 1e3)));
+    const given = view.follow || view.whole ? null : view;
+    put("from", given && String(Math.round(given.start / 1e3)));
+    put("to", given && String(Math.round(given.end / 1e3)));
     history.replaceState(null, "", address);
   }, 300);
 }
@@ -182,7 +183,7 @@ function captions() {
 
 async function finish() {
   ended = true;
-  timeline.live = figures.live = false;
+  timeline.live = figures.live = ring.live = false;
   const wasFollowing = timeline.view.follow;
   advance();
   if (wasFollowing) {

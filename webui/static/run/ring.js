@@ -18,6 +18,18 @@ export class RingFold {
     /** @type {Map<string, number>} */ this.counts = new Map();
     this.moves = 0;
     this.highest = -1;
+    /** Every change of a slot's state, so that the map can show another moment. @type {{t: number, number: number, slot: Slot}[]} */ this.history = [];
+    /** When most slots were taken, and how many. */ this.fullest = { t: 0, taken: 0 };
+  }
+
+  /** The slots at a moment; what was put in order late stands where it was logged. @param {number} t @returns {Map<number, Slot>} */
+  at(t) {
+    const slots = new Map();
+    for (const change of this.history) {
+      if (change.t > t) break;
+      slots.set(change.number, change.slot);
+    }
+    return slots;
   }
 
   /** @param {import("./order.js").Event} event */
@@ -88,6 +100,9 @@ export class RingFold {
     if (old) this.counts.set(old.state, (this.counts.get(old.state) ?? 0) - 1);
     this.counts.set(slot.state, (this.counts.get(slot.state) ?? 0) + 1);
     this.slots.set(number, slot);
+    this.history.push({ t: slot.moved, number, slot });
+    const taken = this.slots.size - (this.counts.get(EMPTY) ?? 0);
+    if (taken > this.fullest.taken) this.fullest = { t: slot.moved, taken };
   }
 }
 

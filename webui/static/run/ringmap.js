@@ -1,6 +1,7 @@
 // @ts-check
 // The ring as a map: 64 slots a row, shape and colour by state, a legend that counts and filters.
 
+import { say } from "./dom.js";
 import { fit, paintSlot, palette } from "./paint.js";
 import { STATES } from "./ring.js";
 import { count, span } from "./format.js";
@@ -21,10 +22,13 @@ export class RingMap {
     this.slots = slots ?? 0;
     /** Place in STATES that is shown alone, or -1. */ this.only = -1;
     /** @type {number | null} */ this.selected = null;
+    this.sub = parts.sub;
+    this.live = true;
+    /** The moment that the pointer on the timeline asks for. @type {number | null} */ this.asked = null;
+    this.shown = model.ring.slots;
     this.dirty = true;
     this.cell = 5;
     this.columns = 64;
-    parts.sub.textContent = slots ? `${count(slots)} slots in the GPU's memory` : "";
     /** @type {HTMLElement[]} */ this.numbers = [];
     this.#makeLegend();
     const frame = () => { if (this.dirty) this.draw(); requestAnimationFrame(frame); };
@@ -34,17 +38,34 @@ export class RingMap {
     this.canvas.addEventListener("pointermove", (event) => this.#hover(event.offsetX, event.offsetY));
     this.canvas.addEventListener("pointerleave", () => { this.tip.hidden = true; });
     this.canvas.addEventListener("click", (event) => {
-      const slot = this.model.ring.slots.get(this.#at(event.offsetX, event.offsetY));
+      const slot = this.shown.get(this.#at(event.offsetX, event.offsetY));
       if (slot && slot.state !== "empty") on.request(slot.request);
     });
   }
 
   get total() { return this.slots || Math.max(64, 2 ** Math.ceil(Math.log2(this.model.ring.highest + 1 || 1))); }
 
-  /** How many slots are in a state. @param {string} state */
-  counted(state) {
-    const seen = this.model.ring.counts.get(state) ?? 0;
-    return state === "empty" ? this.total - this.model.ring.slots.size + seen : seen;
+  /** Shows the ring at a moment of the run; null is now, or after a run the moment at which it was fullest. @param {number | null} t */
+  show(t) {
+    if (t === this.asked) return;
+    this.asked = t;
+    this.dirty = true;
+  }
+
+  /** The slots to be drawn, and in words which moment that is. */
+  #moment() {
+    const { ring } = this.model, many = this.slots ? `${count(this.slots)} slots` : "slots";
+    const t = this.asked ?? (this.live ? null : ring.fullest.t);
+    this.shown = t === null ? ring.slots : ring.at(t);
+    if (t === null) return `${many} in the GPU's memory`;
+    return `${many}, ${this.asked === null ? "at the fullest" : "at"} ${(t / 1e9).toFixed(3)} s`;
+  }
+
+  /** How many of the slots shown are in each state. */
+  #counted() {
+    const counts = new Map([["empty", this.total - this.shown.size]]);
+    for (const slot of this.shown.values()) counts.set(slot.state, (counts.get(slot.state) ?? 0) + 1);
+    return counts;
   }
 
   /** @param {number} x @param {number} y */
@@ -54,7 +75,7 @@ export class RingMap {
   #hover(x, y) {
     const place = this.#at(x, y);
     if (place >= this.total || x >= this.columns * this.cell) { this.tip.hidden = true; return; }
-    const slot = this.model.ring.slots.get(place);
+    const slot = this.shown.get(place);
     const bold = document.createElement("b");
     bold.textContent = `slot ${place}`;
     const words = slot ? `${slot.state}${slot.state === "empty" ? "" : `, request ${slot.request}`}, since ${span(slot.moved)}, used ${slot.incarnation} ×` : "empty, never used";
@@ -66,7 +87,8 @@ export class RingMap {
 
   draw() {
     this.dirty = false;
-    const total = this.total, colours = palette();
+    say(this.sub, this.#moment());
+    const total = this.total, colours = palette(), slots = this.shown, counts = this.#counted();
     this.columns = total >= 1024 ? 64 : Math.ceil(Math.sqrt(total));
     const box = Math.min(WIDEST, (this.canvas.parentElement?.clientWidth ?? 348) - 32);
     this.cell = Math.min(box / this.columns, 16);
@@ -74,7 +96,6 @@ export class RingMap {
     this.canvas.style.width = `${box}px`;
     const { pen } = fit(this.canvas, rows * this.cell + 2);
     const size = Math.max(1, this.cell - Math.min(1, this.cell * 0.18));
-    const { slots } = this.model.ring;
     pen.globalAlpha = this.only > 0 ? 0.35 : 1;
     for (let place = 0; place < total; place++) {
       if (!slots.has(place)) paintSlot(pen, 0, (place % this.columns) * this.cell, Math.floor(place / this.columns) * this.cell, size, colours);
@@ -91,8 +112,8 @@ export class RingMap {
       const x = (this.selected % this.columns) * this.cell, y = Math.floor(this.selected / this.columns) * this.cell;
       pen.strokeRect(x - 2, y - 2, this.cell + 4, this.cell + 4);
     }
-    STATES.forEach((state, place) => { this.numbers[place].textContent = count(this.counted(state)); });
-    this.canvas.setAttribute("aria-label", `Ring of ${count(total)} slots: ${STATES.map((state) => `${count(this.counted(state))} ${state}`).join(", ")}`);
+    STATES.forEach((state, place) => say(this.numbers[place], count(counts.get(state) ?? 0)));
+    this.canvas.setAttribute("aria-label", `Ring of ${count(total)} slots: ${STATES.map((state) => `${count(counts.get(state) ?? 0)} ${state}`).join(", ")}`);
   }
 
   #makeLegend() {

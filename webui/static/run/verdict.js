@@ -88,7 +88,7 @@ export class Verdict {
     say(part("outcome-words"), words);
     const sorted = [...rows].sort((a, b) => Number(a.held) - Number(b.held));
     const items = sorted.slice(0, SHOWN).map((row) => make("li", { class: row.held ? "held" : "broken" }, icon(row.held ? "ok" : "bad"),
-      make("span", {}, `${row.text.replaceAll("systems.", "")}${row.point ? `, ${row.point}` : ""}: ${row.measured === null ? row.reason || "not measured" : typeof row.measured === "number" ? figure(row.measured) : row.measured}`)));
+      make("span", {}, `${row.text.replaceAll("systems.", "")}${row.point ? ` (${row.point})` : ""}: ${row.measured === null ? row.reason || "not measured" : typeof row.measured === "number" ? figure(row.measured) : row.measured}`)));
     if (sorted.length > SHOWN) items.push(make("li", { class: "dim" }, make("span"), make("span", {}, `${sorted.length - SHOWN} more in the report`)));
     part("expectations").replaceChildren(...items);
   }

@@ -10,6 +10,7 @@ export class View {
     this.end = 4e9;
     this.span = 4e9;
     this.follow = true;
+    /** The whole run, as the page shows it until somebody moves. */ this.whole = false;
     /** The newest moment. */ this.now = 0;
   }
 
@@ -30,7 +31,7 @@ export class View {
 
   /** @param {number} start @param {number} end */
   set(start, end) {
-    this.follow = false;
+    this.follow = this.whole = false;
     this.span = Math.max(LEAST, end - start);
     this.start = start;
     this.end = start + this.span;
@@ -51,9 +52,10 @@ export class View {
   fit() {
     const now = Math.max(this.now, LEAST);
     this.set(-now * 0.01, now * 1.02);
+    this.whole = true;
   }
 
-  resume() { this.follow = true; this.advance(this.now); }
+  resume() { this.follow = true; this.whole = false; this.advance(this.now); }
 }
 
 /** Round moments for an axis, at most one every `gap` px. @param {number} start @param {number} end @param {number} width @param {number} gap */

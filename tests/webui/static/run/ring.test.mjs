@@ -56,6 +56,15 @@ test("served late does not empty a slot that was taken again", () => {
   assert.equal(ring.slots.get(3).request, 8);
 });
 
+test("the map of an earlier moment, and of the fullest one", () => {
+  const ring = fold([...LIFE.slice(0, 3), ...LIFE.map((one) => ({ ...one, t: one.t + 10, slot: 4, request: 8 }))]);
+  assert.equal(ring.at(2).get(3).state, "prefill_processing");
+  assert.equal(ring.at(2).has(4), false);
+  assert.equal(ring.at(0).size, 0);
+  assert.equal(ring.at(99).get(4).state, "empty");
+  assert.deepEqual(ring.fullest, { t: 11, taken: 2 });
+});
+
 test("what both nodes log is taken once", () => {
   const written = { t: 1, node: "dpu0", seq: 0, type: "prompt.written", request: 7, slot: 3, incarnation: 1 };
   const served = { t: 9, node: "dpu0", seq: 1, type: "request.served", request: 7, tokens: 2, reason: "length" };

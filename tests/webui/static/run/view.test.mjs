@@ -32,6 +32,15 @@ test("zoom keeps the moment under the pointer, and has a floor", () => {
   assert.ok(view.end - view.start >= 20e3);
 });
 
+test("the whole run is whole until somebody moves", () => {
+  const view = new View();
+  view.advance(10e9);
+  view.fit();
+  assert.ok(view.whole && !view.follow);
+  view.pan(0.1);
+  assert.ok(!view.whole);
+});
+
 test("zoom while following changes the span and goes on following", () => {
   const view = new View();
   view.advance(10e9);
