@@ -113,12 +113,14 @@ function moved() {
 
 /** @param {string} id @param {() => void} act */
 const onClick = (id, act) => part(id).addEventListener("click", () => { act(); moved(); timeline.refresh(); });
+/** @param {string} id @param {() => void} act */
+const inTime = (id, act) => onClick(id, () => { act(); timeline.bring(); });
 onClick("follow", () => timeline.view.follow ? timeline.view.set(timeline.view.start, timeline.view.end) : timeline.view.resume());
-onClick("zoom-in", () => timeline.view.zoom(1 / 1.5));
-onClick("zoom-out", () => timeline.view.zoom(1.5));
+inTime("zoom-in", () => timeline.view.zoom(1 / 1.5));
+inTime("zoom-out", () => timeline.view.zoom(1.5));
 onClick("rows-up", () => timeline.scroll(-Math.ceil(timeline.rows / 2)));
 onClick("rows-down", () => timeline.scroll(Math.ceil(timeline.rows / 2)));
-onClick("fit", () => timeline.view.fit());
+inTime("fit", () => timeline.view.fit());
 part("share").addEventListener("click", async () => {
   try {
     await navigator.clipboard.writeText(address.href);
@@ -194,6 +196,7 @@ async function finish() {
   }
   /** @type {HTMLButtonElement} */ (part("follow")).disabled = true;
   document.getElementById("cancel")?.remove();
+  if (given && !timeline.selected) timeline.bring();
   timeline.refresh();
   captions();
   document.body.dispatchEvent(new CustomEvent("run-ended"));
@@ -234,7 +237,8 @@ async function askForPlan() {
 
 takePlan(page.plan);
 const from = Number(address.searchParams.get("from") ?? NaN), to = Number(address.searchParams.get("to") ?? NaN);
-if (to > from) { timeline.view.set(from * 1e3, to * 1e3); moved(); }
+const given = to > from;
+if (given) { timeline.view.set(from * 1e3, to * 1e3); moved(); }
 chosen(null);
 verdict.draw();
 figures.update(true);

@@ -3,12 +3,14 @@
 // as everywhere), a click chooses a request.
 
 const DRAG_PX = 4, ROW_PX = 16;
+const TIME_KEYS = new Set(["ArrowLeft", "ArrowRight", "+", "=", "-", "0", "Home"]);
 
 /** @param {import("./timeline.js").Timeline} timeline @param {{hover: (x: number, y: number) => void, leave: () => void, story: () => void}} on */
 export function takeHands(timeline, on) {
   const { canvas, view } = timeline;
   /** @type {{x: number, y: number, start: number, end: number, top: number, moved: boolean} | null} */ let drag = null;
   const changed = () => { timeline.on.moved(); timeline.refresh(); };
+  const movedInTime = () => { timeline.bring(); changed(); };
 
   canvas.addEventListener("pointerdown", (event) => {
     if (event.button !== 0) return;
@@ -47,7 +49,7 @@ export function takeHands(timeline, on) {
     else if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) view.pan((event.deltaX || event.deltaY) * 0.001);
     else return;
     event.preventDefault();
-    changed();
+    movedInTime();
   }, { passive: false });
 
   /** @type {Record<string, (event: KeyboardEvent) => void>} */
@@ -66,6 +68,6 @@ export function takeHands(timeline, on) {
     if (!act || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
     act(event);
-    changed();
+    if (TIME_KEYS.has(event.key)) movedInTime(); else changed();
   });
 }

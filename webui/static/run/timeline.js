@@ -63,6 +63,18 @@ export class Timeline {
     this.refresh();
   }
 
+  /** After a move in time: if no row on screen has a mark in view, goes to the first request that has. */
+  bring() {
+    const lanes = this.lanes(), { start, end } = this.view;
+    const seen = (/** @type {import("./requests.js").Lane} */ lane) => lane.start < end && lane.end > start;
+    const first = this.first(lanes.length);
+    if (!lanes.slice(first, first + this.rows).some(seen)) {
+      const place = lanes.findIndex(seen);
+      if (place >= 0) this.top = place;
+    }
+    this.refresh();
+  }
+
   /** Chooses a lane and brings its row on screen. @param {string | null} key */
   choose(key) {
     this.selected = key;
