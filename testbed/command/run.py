@@ -6,7 +6,6 @@ import argparse
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
@@ -17,18 +16,20 @@ from testbed.command.places import is_root, runs_folder
 from testbed.experiment.complaints import SpecError
 from testbed.experiment.conclusion import conclude, report_facts, timelines_of
 from testbed.experiment.launch import Prepared, launch_wall, note_end, prepare, simulate
+from testbed.experiment.plan import Plan
 from testbed.experiment.reading import LARGEST_FILE, spec_from_bytes
 from testbed.experiment.report import report_text
 from testbed.experiment.report_page import report_page
 from testbed.experiment.run_folder import Outcome, RunFolder, RunFolderError, write_whole
+from testbed.experiment.simulation import Progress
 from testbed.experiment.spec import Spec
 from testbed.experiment.summary import RunSummary, write_summary
+from testbed.units import SECOND
 
 Backend = Literal["sim", "mininet"]
 
-
-class Cancelled(BaseException):
-    """SIGINT or SIGTERM while a simulation ran. Not an Exception: no handler in between may swallow it."""
+TELL_EVERY_S = 1.0
+"""Wall seconds between two lines of progress."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -82,9 +83,12 @@ def run_spec(spec: Spec, text: bytes, arguments: argparse.Namespace, *, run_id: 
         )  # fmt: skip
     except (RunFolderError, ValueError) as fault:
         raise CommandError(str(fault), ExitCode.BAD_INPUT) from fault
-    ended, detail = run_trials(prepared, backend)
-    note_end(prepared.folder)
-    summary = finish(prepared.folder, ended=ended, detail=detail)
+    try:
+        ended, detail = run_trials(prepared, backend)
+        note_end(prepared.folder)
+        summary = finish(prepared.folder, ended=ended, detail=detail)
+    except OSError as fault:  # a full disk, a folder taken away: what was written stays
+        raise CommandError(f"{fault.filename or prepared.folder.path}: {fault.strerror}", ExitCode.ERRORED) from fault
     show(prepared.folder, summary, as_json=arguments.json)
     return exit_code(summary)
 
@@ -92,10 +96,10 @@ def run_spec(spec: Spec, text: bytes, arguments: argparse.Namespace, *, run_id: 
 def run_trials(prepared: Prepared, backend: Backend) -> tuple[Outcome, str]:
     """Runs the trials one after the other; stops at the first that did not come to its end. How that was."""
     prepared.folder.set_status("running")
-    for number, trial in enumerate(prepared.trials, 1):
+    for number, (trial, plan) in enumerate(zip(prepared.trials, prepared.plans, strict=True), 1):
         place = f"trial {number} of {len(prepared.trials)}, {trial.name}" if len(prepared.trials) > 1 else trial.name
         say(f"{place}: {'simulating' if backend == 'sim' else 'on Mininet'}")
-        outcome, detail = _simulated(trial, prepared) if backend == "sim" else _emulated(trial)
+        outcome, detail = _simulated(trial, plan) if backend == "sim" else _emulated(trial)
         if outcome != "passed":
             return outcome, detail
     return "passed", ""
@@ -137,21 +141,24 @@ def _emulated(trial: RunFolder) -> tuple[Outcome, str]:
     return "passed", ""
 
 
-def _simulated(trial: RunFolder, prepared: Prepared) -> tuple[Outcome, str]:
-    plan = prepared.plans[prepared.trials.index(trial)]
-    before = {number: signal.signal(number, _cancel) for number in (signal.SIGINT, signal.SIGTERM)}
+def _simulated(trial: RunFolder, plan: Plan) -> tuple[Outcome, str]:
+    signals: list[str] = []
+
+    def ask_to_end(number: int, _frame: FrameType | None) -> None:
+        signals.append(signal.Signals(number).name)
+
+    told = time.monotonic()
+
+    def progress(at: Progress) -> None:
+        nonlocal told
+        if time.monotonic() - told >= TELL_EVERY_S:
+            told = time.monotonic()
+            say(f"  {at.t / SECOND:.3f} s of true time, {at.ended} of {at.requests} requests")
+
+    before = {number: signal.signal(number, ask_to_end) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        simulate(plan, trial)
-    except Cancelled as cancelled:
-        return "cancelled", str(cancelled)
-    except Exception as fault:  # noqa: BLE001  # a bug: the run keeps what it has and the traceback
-        (trial.control / "traceback.txt").write_text(traceback.format_exc())
-        return "errored", f"{type(fault).__name__}: {fault} (control/traceback.txt)"
+        end = simulate(plan, trial, progress=progress, cancelled=lambda: bool(signals))
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    return "passed", ""
-
-
-def _cancel(number: int, _frame: FrameType | None) -> None:
-    raise Cancelled(f"ended by {signal.Signals(number).name}")
+    return ("cancelled", f"ended by {signals[0]}") if signals else (end.outcome, end.detail)
