@@ -199,7 +199,8 @@ async function finish() {
   if (given && !timeline.selected) timeline.bring();
   timeline.refresh();
   captions();
-  document.body.dispatchEvent(new CustomEvent("run-ended"));
+  // The report is written last, a moment after the outcome.
+  for (const wait of [0, 2000, 8000]) setTimeout(() => document.body.dispatchEvent(new CustomEvent("run-ended")), wait);
   try {
     const answer = await fetch(page.api, { headers: { Accept: "application/json" } });
     if (answer.ok) verdict.update(await answer.json());

@@ -125,8 +125,8 @@ function timeAt(axis, x) {
   return ((x - zero) / (one - zero)) * 1e9;
 }
 
-/** Launches: height is the batch; more than one in a pixel become the tallest of them. @param {Pen} pen @param {import("./machine.js").Launch[]} launches @param {Axis} axis @param {number} base @param {number} height @param {number} largest @param {Colours} colours */
-export function paintLaunches(pen, launches, axis, base, height, largest, colours) {
+/** Launches: height is the batch; more than one in a pixel become the tallest of them. @param {Pen} pen @param {import("./machine.js").Launch[]} launches @param {Axis} axis @param {number} base @param {number} height @param {number} largest @param {number} now @param {Colours} colours */
+export function paintLaunches(pen, launches, axis, base, height, largest, now, colours) {
   const from = Math.max(0, lowerBoundBy(launches, timeAt(axis, axis.left)) - 1), end = timeAt(axis, axis.right);
   pen.fillStyle = colours["ink-2"];
   pen.globalAlpha = 0.75;
@@ -135,7 +135,7 @@ export function paintLaunches(pen, launches, axis, base, height, largest, colour
     const launch = launches[place];
     const next = launches[place + 1]?.t ?? Infinity;
     // A launch's cost is that of the launch; the bar lasts until the next one, at most 40 ms, as the device does.
-    const a = axis.x(launch.t), b = Math.min(axis.x(Math.min(next, launch.t + 40e6)), axis.right);
+    const a = axis.x(launch.t), b = Math.min(axis.x(Math.min(next, launch.t + 40e6, Math.max(now, launch.t))), axis.right);
     const h = 4 + (height - 4) * (launch.batch / Math.max(largest, 1));
     const at = Math.floor(a);
     if (b - a < 1.6) {

@@ -208,7 +208,7 @@ export class Timeline {
     }
     const node = [...this.model.launches.byNode.keys()][0];
     if (node === undefined) return;
-    paintLaunches(pen, this.model.launches.byNode.get(node) ?? [], axis, y + 25, 20, this.model.launches.largest, colours);
+    paintLaunches(pen, this.model.launches.byNode.get(node) ?? [], axis, y + 25, 20, this.model.launches.largest, this.model.now, colours);
     paintRelaunches(pen, this.model.launches.relaunches.get(node) ?? [], axis, y, colours);
   }
 
