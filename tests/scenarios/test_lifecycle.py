@@ -1,4 +1,4 @@
-"""However a run on Mininet ends, the host is afterwards as before, the run keeps what it has, and the next start works."""
+"""However a run on Mininet ends: the host is as before, the run keeps what it has, and the next start works."""
 
 from __future__ import annotations
 
