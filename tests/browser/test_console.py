@@ -269,9 +269,8 @@ def test_the_ring_and_its_legend(finished: Callable[..., tuple[Page, str]]) -> N
     expect(legend.get_by_role("button", name="empty")).to_contain_text(f"{4096 - taken:,}")
     legend.get_by_role("button", name="decode_paused").click()
     expect(legend.get_by_role("button", name="decode_paused")).to_have_attribute("aria-pressed", "true")
-    box = page.locator("#tl-canvas").bounding_box()
-    assert box
-    page.mouse.move(box["x"] + known(page, "timeline.xOf(timeline.lanes()[0].tokens[0] - 1e6)"), box["y"] + 60)
+    x = known(page, "timeline.xOf(timeline.lanes()[0].tokens[0] - 1e6)")
+    page.locator("#tl-canvas").hover(position={"x": x, "y": 60})
     expect(page.locator("#ring-sub")).to_contain_text(" at 0.")
     expect(page.locator("#ring")).to_have_attribute("aria-label", re.compile("^Ring of 4,096 slots: .* 1 prefill_proc"))
 
