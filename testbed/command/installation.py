@@ -68,6 +68,7 @@ class Installation:
             "PYTHONUNBUFFERED": "1",
             "PYTHONDONTWRITEBYTECODE": "1",
             "DJANGO_SETTINGS_MODULE": "webui.settings",
+            "LOOPLANE_RUNNERD": "1" if self.privileged else "0",
             **passed,
         }
 

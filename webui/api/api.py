@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from django.core.exceptions import RequestDataTooBig
 from django.http import Http404, HttpRequest, HttpResponse
 from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, HttpError, ValidationError
@@ -51,6 +52,11 @@ def _stranger(_request: HttpRequest, _fault: AuthenticationError) -> HttpRespons
     response = plain_error(401)
     response.headers["WWW-Authenticate"] = 'Bearer realm="looplane"'
     return response
+
+
+@api.exception_handler(RequestDataTooBig)
+def _too_large(_request: HttpRequest, _fault: RequestDataTooBig) -> HttpResponse:
+    return plain_error(413)
 
 
 @api.exception_handler(Http404)

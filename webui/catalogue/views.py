@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_GET, require_http_methods
+from django.views.decorators.http import require_http_methods, require_safe
 
 from webui.accounts.models import User
 from webui.catalogue import selectors
@@ -38,7 +38,7 @@ rate_per_s = 32
 """
 
 
-@require_GET
+@require_safe
 def experiments(request: HttpRequest) -> HttpResponse:
     """Cards that ask a question and show their last answer; the doctor; recent runs."""
     found = selectors.experiment_list()
@@ -59,7 +59,7 @@ def experiments(request: HttpRequest) -> HttpResponse:
     return render(request, "catalogue/experiments.html", context)
 
 
-@require_GET
+@require_safe
 def doctor(request: HttpRequest) -> HttpResponse:
     """The doctor's findings, as a part of a page; probing may take seconds."""
     report = doctor_report(fresh="fresh" in request.GET)

@@ -84,6 +84,8 @@ class EmulationBench:
         try:
             answer = ask_runnerd("start", run=run.pk, spec=run.spec, overrides=run.overrides)
         except RunnerdAway as fault:
+            if settings.RUNNERD_EXPECTED:
+                raise BenchBusy("the privileged runner does not answer yet") from fault
             raise BenchError(str(fault)) from fault
         error = answer.get("error")
         if error == "busy":

@@ -29,6 +29,7 @@ from webui.runs.states import ACTIVE, Move, Outcome, State, moved, sources
 logger = logging.getLogger(__name__)
 
 LEASE = timedelta(seconds=6)
+UNSTARTED = "cancelled before it started"
 EXECUTE = "webui.runs.execute"
 """Name of the task; sent by name, so that services need not know the module that calls them."""
 
@@ -152,10 +153,13 @@ def run_renew(*, run_id: str, lease_owner: str) -> Run | None:
 
 
 def run_release(*, run_id: str, lease_owner: str, detail: str) -> bool:
-    """Back to the queue, because the bench was taken after all."""
-    changed = Run.objects.filter(pk=run_id, lease_owner=lease_owner, state__in=sources(Move.RELEASE)).update(
+    """Back to the queue, because the bench was taken after all. One that was asked to end meanwhile ends instead."""
+    held = Run.objects.filter(pk=run_id, lease_owner=lease_owner, state__in=sources(Move.RELEASE))
+    changed = held.filter(cancel_requested_at=None).update(
         state=moved(State.PREPARING, Move.RELEASE), lease_owner="", lease_until=None, detail=detail
     )
+    if not changed and held.exists():
+        run_finish(run_id=run_id, outcome=Outcome.CANCELLED, detail=UNSTARTED, lease_owner=lease_owner)
     return changed == 1
 
 
@@ -224,7 +228,7 @@ def run_cancel(*, run_id: str, user: User | None) -> bool:
     ended = Run.objects.filter(pk=run_id, state=State.QUEUED).update(
         state=moved(State.QUEUED, Move.FINISH),
         outcome=Outcome.CANCELLED,
-        detail="cancelled before it started",
+        detail=UNSTARTED,
         finished_at=now,
     )
     if ended:

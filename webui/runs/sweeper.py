@@ -9,19 +9,31 @@ is safe to do twice.
 from __future__ import annotations
 
 import logging
+import shutil
 import threading
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from celery import bootsteps
 from celery.signals import worker_shutting_down
+from django.conf import settings
+from django.contrib.sessions.backends.db import SessionStore
 from django.db import close_old_connections
+from django.utils import timezone
 
 from webui.runs import execution, selectors, services
 from webui.runs.indexing import runs_index
+from webui.runs.models import Run
+from webui.runs.states import State
 
 logger = logging.getLogger(__name__)
 
 PERIOD_S = 5.0
+TIDY_EVERY = 720
+"""Sweeps: once an hour."""
+KEPT = timedelta(days=2)
+"""How long the output of a finished simulation is kept beside its run folder."""
 
 
 def sweep() -> list[str]:
@@ -31,6 +43,15 @@ def sweep() -> list[str]:
         services.run_send(run_id=run_id)
     runs_index()
     return overdue
+
+
+def tidy() -> None:
+    """Forgets what nobody needs: sessions that ran out, and what finished simulations printed days ago."""
+    SessionStore.clear_expired()
+    launches = Path(settings.DATABASE_FOLDER) / "launches"
+    old = Run.objects.filter(state=State.FINISHED, finished_at__lt=timezone.now() - KEPT).values_list("pk", flat=True)
+    for run_id in old:
+        shutil.rmtree(launches / run_id, ignore_errors=True)
 
 
 class Sweeper(bootsteps.StartStopStep):
@@ -51,9 +72,13 @@ class Sweeper(bootsteps.StartStopStep):
         self._ended.set()
 
     def _run(self) -> None:
+        sweeps = 0
         while not self._ended.is_set():
             try:
                 sweep()
+                if sweeps % TIDY_EVERY == 0:
+                    tidy()
+                sweeps += 1
             except Exception:
                 logger.exception("a sweep failed; the next one follows")
             finally:

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from django.contrib import messages
 from django.http import FileResponse, Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_GET, require_POST
+from django.views.decorators.http import require_POST, require_safe
 
 from webui.accounts.models import User
 from webui.headers import REPORT_POLICY
@@ -60,7 +60,7 @@ def _filtered(request: HttpRequest, filters: dict[str, str]) -> Any:
     )
 
 
-@require_GET
+@require_safe
 def run_list(request: HttpRequest) -> HttpResponse:
     """All runs, filtered and paged by the address."""
     filters = _filters(request)
@@ -84,7 +84,7 @@ def run_list(request: HttpRequest) -> HttpResponse:
     return render(request, "runs/list.html", context)
 
 
-@require_GET
+@require_safe
 def run_table(request: HttpRequest) -> HttpResponse:
     """The newest rows of the list, for a page that refreshes itself."""
     filters = _filters(request)
@@ -94,7 +94,7 @@ def run_table(request: HttpRequest) -> HttpResponse:
     return render(request, "runs/table.html", {"runs": runs, "filtered": bool(filters)})
 
 
-@require_GET
+@require_safe
 def run(request: HttpRequest, run_id: str) -> HttpResponse:
     """One run, live."""
     found = _find(run_id)
@@ -136,7 +136,7 @@ def _files(found: Run, trial: str) -> dict[str, Any]:
     return {"files": downloads_of(found.pk, trial), "exports": FORMATS if found.is_finished else {}}
 
 
-@require_GET
+@require_safe
 def run_files(request: HttpRequest, run_id: str) -> HttpResponse:
     """The list of files, as a part of the page; fetched again when the run ends."""
     found = _find(run_id)
@@ -145,7 +145,7 @@ def run_files(request: HttpRequest, run_id: str) -> HttpResponse:
     return render(request, "runs/files.html", {"run": found, "trial": trial, **_files(found, trial)})
 
 
-@require_GET
+@require_safe
 def run_file(request: HttpRequest, run_id: str, name: str) -> HttpResponseBase:
     """One file of the run folder, of those that may be fetched."""
     found = _find(run_id)
@@ -164,7 +164,7 @@ def run_file(request: HttpRequest, run_id: str, name: str) -> HttpResponseBase:
     return response
 
 
-@require_GET
+@require_safe
 def run_export(request: HttpRequest, run_id: str, form: str) -> HttpResponse:
     """The run in another form, made when asked for."""
     found = _find(run_id)

@@ -1,7 +1,8 @@
 """Django's settings. Everything that differs between installations comes from the environment:
 
 LOOPLANE_STATE (database, queue, runs), DATABASE_URL and REDIS_URL (real servers in place of the embedded ones),
-LOOPLANE_HOSTS (further host names), LOOPLANE_HTTPS=1 (a proxy in front speaks TLS and sets X-Forwarded-Proto).
+LOOPLANE_HOSTS (further host names), LOOPLANE_HTTPS=1 (a proxy in front speaks TLS and sets X-Forwarded-Proto),
+LOOPLANE_RUNNERD=1 (set by the supervisor where it keeps a privileged runner).
 The values for SQLite, the broker and the headers were measured in design/console.md §1, §5 and §7.
 """
 
@@ -21,6 +22,8 @@ RUNS_FOLDER: Path = runs_folder()
 DATABASE_FOLDER: Path = STATE / "db"
 """The one folder that belongs to the service user: database, secret key, queue, output of launched simulations."""
 RUNNERD_SOCKET: Path = STATE / "run" / "runnerd.sock"
+RUNNERD_EXPECTED = os.environ.get("LOOPLANE_RUNNERD") == "1"
+"""Whether the supervisor keeps a runnerd: then one that does not answer is about to, and runs wait for it."""
 EXPERIMENTS_FOLDER: Path = SOURCE / "fixtures" / "experiments"
 
 SECRET_KEY = secret_key(DATABASE_FOLDER / "secret_key")

@@ -145,6 +145,20 @@ def test_every_refusal_has_the_one_shape(call: Caller, method: str, path: str, s
     assert error(response)["code"] == code
 
 
+def test_a_body_beyond_all_measure_is_413(call: Caller) -> None:
+    response = call("POST", RUNS, {"spec": "x" * 1_100_000})
+    assert response.status_code == 413
+    assert error(response)["code"] == "too_large"
+
+
+def test_bytes_that_are_no_text_are_a_400(user: User) -> None:
+    secret = accounts.token_create(user=user, name="x")[1]
+    headers = {"Authorization": f"Bearer {secret}"}
+    response = Client().post(RUNS, b'{"spec": "\xff\xfe"}', content_type="application/json", headers=headers)
+    assert response.status_code == 400
+    assert error(response)["code"] == "bad_request"
+
+
 def test_405_says_what_is_allowed(call: Caller) -> None:
     assert "POST" in call("PUT", RUNS).headers["Allow"]
 

@@ -88,6 +88,9 @@ def test_nobody_at_the_socket_is_said_with_what_to_do(
         ask_runnerd("status")
     with pytest.raises(BenchError, match="looplane up"):
         EmulationBench().start(run)
+    monkeypatch.setattr(settings, "RUNNERD_EXPECTED", True)  # the supervisor is about to bring it back
+    with pytest.raises(BenchBusy, match="does not answer yet"):
+        EmulationBench().start(run)
 
 
 @pytest.mark.parametrize("answer", [b"", b"not json\n", b"[]\n"])

@@ -192,6 +192,16 @@ def test_an_emulation_has_the_machine_to_itself_and_turns_are_kept(
 
 
 @pytest.mark.django_db
+def test_a_run_that_is_cancelled_while_its_bench_is_taken_ends(make_run: Callable[..., Run], sent: list[str]) -> None:
+    run = make_run()
+    services.run_claim(run_id=run.pk, lease_owner="w")
+    services.run_cancel(run_id=run.pk, user=None)
+    assert not services.run_release(run_id=run.pk, lease_owner="w", detail="the bench was taken")
+    run.refresh_from_db()
+    assert (run.state, run.outcome) == (State.FINISHED, Outcome.CANCELLED)
+
+
+@pytest.mark.django_db
 def test_no_more_simulations_than_the_machine_takes(
     make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
