@@ -97,15 +97,27 @@ class EmulationBench:
         """The run folder's word; where it has none, whether runnerd still knows the run."""
         word = word_of(run.pk)
         if word is not None and word.state is State.FINISHED:
-            return word
+            return self._explained(run, word)
         running = ask_runnerd("status").get("running", [])
         if run.pk in running:
             return word or Word(State.PREPARING, None, "")
         # It may have ended between the two looks.
         word = word_of(run.pk)
         if word is not None and word.state is State.FINISHED:
-            return word
+            return self._explained(run, word)
         return Word(State.FINISHED, Outcome.LOST, "the runner no longer knows this run and its folder has no outcome")
+
+    def _explained(self, run: Run, word: Word) -> Word:
+        """The word that the run left, put right where it cannot know better: who asked it to end, if anybody did."""
+        if word.outcome is Outcome.CANCELLED and run.cancel_requested_at is None:
+            record = ask_runnerd("status", run=run.pk).get("record")
+            if isinstance(record, dict) and record.get("cancelled"):
+                return Word(State.FINISHED, Outcome.CANCELLED, "the console was stopped while it ran")
+            return Word(State.FINISHED, Outcome.LOST, "the runner ended while this run was under way")
+        lines = [line.strip() for line in word.detail.splitlines() if line.strip()]
+        if len(lines) > 1:  # what it printed, where it left no word of its own
+            return Word(word.state, word.outcome, f"it ended without a word of its own; it said last: {lines[-1]}")
+        return word
 
     def cancel(self, run: Run) -> None:
         """Asks runnerd; it answers that the run is not running when it has ended, which is as good."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from django.conf import settings
+from django.utils import timezone
 
 from webui.runs.bench import BenchBusy, BenchError, EmulationBench, RunnerdAway, ask_runnerd
 from webui.runs.models import Run
@@ -111,9 +112,18 @@ def test_a_look_believes_the_folder_then_the_daemon(daemon: Daemon, run: Run, pu
     daemon.answers["status"] = {"running": []}
     lost = bench.look(run)
     assert (lost.state, lost.outcome) == (State.FINISHED, Outcome.LOST)
+    word.write_text('{"state": "finished", "outcome": "errored", "detail": "line one\\n  last line\\n"}')
+    assert bench.look(run).detail.endswith("it said last: last line")
     word.write_text('{"state": "finished", "outcome": "cancelled", "detail": "by you"}')
+    run.cancel_requested_at = timezone.now()
     ended = bench.look(run)
     assert (ended.outcome, ended.detail) == (Outcome.CANCELLED, "by you")
+    # Nobody here has asked: then the daemon was told to stop, or was killed.
+    run.cancel_requested_at = None
+    daemon.answers["status"] = {"running": [], "record": {"cancelled": True}}
+    assert bench.look(run).detail == "the console was stopped while it ran"
+    daemon.answers["status"] = {"running": [], "record": {"cancelled": False}}
+    assert bench.look(run).outcome is Outcome.LOST
 
 
 def test_a_cancel_asks_once_more_harmlessly(daemon: Daemon, run: Run) -> None:
