@@ -19,7 +19,9 @@ import msgspec
 from testbed.events.log import EventWriter, decode_record
 from testbed.events.schema import CaptureFinished, NodeStopped
 from testbed.experiment.plan import NodePlan, Plan
+from topologies import silicon
 from topologies.bench_network import BenchNetwork, Say
+from topologies.bench_pids import software_pids
 from topologies.cells import Cells
 from topologies.naming import Names, port_name
 from topologies.processes import (
@@ -136,6 +138,16 @@ class BenchNodes:
                 environment = self._network.environment(node)
             started = self._table.start(f"node {node.name}", command, placement, environment)
             self._software.append(_Software(node, started, container))
+
+    def favour_hardware(self) -> None:
+        """From here on, software of nodes that stand for other machines gives way to no process of this host."""
+        refused = []
+        for node in (software.node for software in self._software):
+            priority = silicon.OF_ROLE.get(node.role)
+            if priority is not None and not silicon.favour(software_pids(self.plan, node.name), priority):
+                refused.append(node.name)
+        if refused:
+            self._say(f"no SCHED_FIFO for {', '.join(refused)}: this host's load slows them", "warning")
 
     def start_relay(self) -> None:
         """Opens a port on loopback that leads to the serving node, and says where in control/serve.json."""

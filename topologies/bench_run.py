@@ -167,6 +167,7 @@ class BenchRun:
         nodes.start_rnics(self._check)
         nodes.start_software()
         self._wait_until_ready(nodes)
+        nodes.favour_hardware()
         self._open_barrier()
         if self._serve:
             nodes.start_relay()

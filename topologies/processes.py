@@ -21,13 +21,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from testbed.experiment.plan import Plan
-from topologies import cells
+from topologies import cells, silicon
 from topologies.namespaces import network_of
 from topologies.registry import ProcessMark, RunRegistry
 
 SOURCE = Path(__file__).absolute().parents[1]
 """The tree that holds `testbed`, `emulators` and this package; containers see it read-only at the same place."""
-FIFO_PRIORITY = 10
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -187,7 +186,7 @@ def fifo_allowed() -> bool:
     pid = os.fork()
     if pid == 0:
         try:
-            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(FIFO_PRIORITY))
+            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(silicon.NIC))
             os._exit(0)
         finally:
             os._exit(1)
@@ -210,6 +209,6 @@ def _preparation(placement: Placement, cell: Path | None) -> Callable[[], None]:
         if placement.cpus:
             os.sched_setaffinity(0, placement.cpus)
         if placement.fifo:
-            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(FIFO_PRIORITY))
+            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(silicon.NIC))
 
     return prepare
