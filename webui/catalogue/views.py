@@ -49,11 +49,11 @@ def experiments(request: HttpRequest) -> HttpResponse:
     runs = run_selectors.run_list()
     context = {
         "section": "experiments",
-        "cards": [{"experiment": one, "run": answers.get(one.name)} for one in shown],
+        "cards": [{"experiment": one, "answer": answers.get(one.name)} for one in shown],
         "groups": [(name, sum(one.group == name for one in found)) for name in groups],
         "group": group,
         "count": len(found),
-        "runs": runs[:RECENT],
+        "runs": runs.defer("spec", "summary")[:RECENT],
         "run_count": runs.count(),
     }
     return render(request, "catalogue/experiments.html", context)

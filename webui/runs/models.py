@@ -71,7 +71,7 @@ class Run(models.Model):
 
     class Meta:
         ordering = ["-created_at", "-id"]
-        indexes = [models.Index(fields=["state", "created_at"])]
+        indexes = [models.Index(fields=["state", "created_at"]), models.Index(fields=["experiment", "-created_at"])]
         constraints = [
             models.UniqueConstraint(fields=["owner", "idempotency_key"], name="runs_idempotency_key_once"),
             models.CheckConstraint(

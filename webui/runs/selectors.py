@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from datetime import timedelta
+from typing import NamedTuple
 
 from django.db.models import Q, QuerySet
 from django.utils import timezone
@@ -16,6 +17,13 @@ SIMULATIONS_AT_ONCE = max(1, (os.cpu_count() or 1) - 1)
 """A simulation takes one core; one stays for the console."""
 RESEND_AFTER = timedelta(seconds=5)
 """A queued run that nobody has taken for this long is sent to the broker again."""
+
+
+class LastAnswer(NamedTuple):
+    """What there is to say about an experiment."""
+
+    latest: Run
+    answered: Run | None
 
 
 def run_list(
@@ -98,12 +106,15 @@ def run_overdue() -> list[str]:
     return [*orphaned.values_list("pk", flat=True), *stale.order_by("created_at").values_list("pk", flat=True)]
 
 
-def run_last_answers(*, experiments: list[str]) -> dict[str, Run]:
-    """For each experiment its newest run that still tells something: one that goes on, or one that was judged."""
-    answers: dict[str, Run] = {}
-    told = Q(state__in=[*ACTIVE, State.QUEUED]) | Q(outcome__in=[Outcome.PASSED, Outcome.FAILED, Outcome.ERRORED])
-    for run in Run.objects.filter(told, experiment__in=experiments).order_by("created_at"):
-        answers[run.experiment] = run
+def run_last_answers(*, experiments: list[str]) -> dict[str, LastAnswer]:
+    """For each experiment that was ever run: its newest run, and the newest one that was judged, with its figures."""
+    answers = {}
+    for name in experiments:
+        runs = Run.objects.filter(experiment=name).order_by("-created_at")
+        latest = runs.first()
+        if latest is not None:
+            judged = runs.filter(outcome__in=[Outcome.PASSED, Outcome.FAILED]).exclude(summary={})
+            answers[name] = LastAnswer(latest, judged.first())
     return answers
 
 

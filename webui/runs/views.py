@@ -6,6 +6,7 @@ from typing import Any, cast
 from urllib.parse import urlencode
 
 from django.contrib import messages
+from django.db.models import QuerySet
 from django.http import FileResponse, Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
@@ -50,14 +51,15 @@ def _filters(request: HttpRequest) -> dict[str, str]:
     return {name: value for name, value in filters.items() if value}
 
 
-def _filtered(request: HttpRequest, filters: dict[str, str]) -> Any:
-    return selectors.run_list(
+def _filtered(request: HttpRequest, filters: dict[str, str]) -> QuerySet[Run]:
+    runs = selectors.run_list(
         state=filters.get("state", ""),
         outcome=filters.get("outcome", ""),
         backend=filters.get("on", ""),
         owner=cast(User, request.user) if filters.get("mine") else None,
         text=filters.get("text", ""),
     )
+    return runs.defer("spec", "summary")
 
 
 @require_safe

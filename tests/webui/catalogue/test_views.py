@@ -36,9 +36,11 @@ def test_every_shipped_experiment_is_a_card_with_its_question(logged_in: Client)
 def test_a_card_shows_its_last_answer(logged_in: Client, make_run: Callable[..., Run]) -> None:
     summary = {"systems": {"blink": {"ttft_ms": {"p50": 28.44, "p99": None}, "tpot_ms": {"p50": 9.5}, "itl_ms": {}}}}
     make_run(state=State.FINISHED, outcome=Outcome.PASSED, experiment="blink/small", summary=summary)
+    make_run(state=State.FINISHED, outcome=Outcome.ERRORED, experiment="blink/small")
     page = text(logged_in.get("/experiments"))
     assert "28.4" in page
     assert "9.50" in page
+    assert "Finished, errored" in page  # the newest one is named, and hides no answer
 
 
 def test_two_systems_are_dots_on_one_axis(logged_in: Client, make_run: Callable[..., Run]) -> None:
