@@ -19,6 +19,9 @@ for _name in ("db", "runs", "run", "log"):
 with mock.patch.dict(os.environ, {"LOOPLANE_STATE": str(_STATE)}):
     for _name in ("DATABASE_URL", "REDIS_URL", "LOOPLANE_HTTPS", "LOOPLANE_HOSTS"):
         os.environ.pop(_name, None)
+    # A PostgreSQL for services and API, by hand: tests that start processes of their own need the SQLite file.
+    if os.environ.get("LOOPLANE_TEST_DATABASE_URL"):
+        os.environ["DATABASE_URL"] = os.environ["LOOPLANE_TEST_DATABASE_URL"]
     os.environ["DJANGO_SETTINGS_MODULE"] = "webui.settings"
     import django
 
@@ -44,7 +47,8 @@ def state_folder() -> Iterator[Path]:
 def django_db_modify_db_settings() -> None:
     """The test database is the very file that a console on this state folder opens."""
     for database in settings.DATABASES.values():
-        database.setdefault("TEST", {})["NAME"] = str(database["NAME"])
+        if "sqlite3" in database["ENGINE"]:
+            database.setdefault("TEST", {})["NAME"] = str(database["NAME"])
 
 
 @pytest.fixture(scope="session")

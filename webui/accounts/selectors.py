@@ -40,12 +40,17 @@ def token_find(*, secret: str) -> ApiToken | None:
     )
 
 
+def login_name(*, typed: str) -> str:
+    """What was typed as user name, as failures are counted: it may be anything."""
+    return typed.replace("\x00", "").strip().lower()[:150]
+
+
 def login_blocked_until(*, name: str, address: str | None) -> datetime | None:
     """When this name at this address may try again, or None for now."""
     since = timezone.now() - WINDOW
     failures = LoginFailure.objects.filter(at__gt=since, address=address)
     for limit, rows in (
-        (FAILURES_BY_NAME, failures.filter(name=name.strip().lower()[:150])),
+        (FAILURES_BY_NAME, failures.filter(name=login_name(typed=name))),
         (FAILURES_BY_ADDRESS, failures),
     ):
         # The limit-th newest failure: while it is within the window, the limit is reached.

@@ -11,7 +11,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from webui.accounts.models import ApiToken, LoginFailure, User
-from webui.accounts.selectors import WINDOW, token_digest
+from webui.accounts.selectors import WINDOW, login_name, token_digest
 
 FIRST_USER = "admin"
 TOKEN_PREFIX = "lp_"  # the public part, so that secret scanners know what they see
@@ -87,12 +87,12 @@ def login_fail(*, name: str, address: str | None) -> None:
     """Notes a refused log-in and forgets those that no longer count."""
     now = timezone.now()
     LoginFailure.objects.filter(at__lt=now - WINDOW).delete()
-    LoginFailure.objects.create(name=name.strip().lower()[:150], address=address)
+    LoginFailure.objects.create(name=login_name(typed=name), address=address)
 
 
 def login_succeed(*, name: str, address: str | None) -> None:
     """Forgets the failures of this name at this address."""
-    LoginFailure.objects.filter(name=name.strip().lower()[:150], address=address).delete()
+    LoginFailure.objects.filter(name=login_name(typed=name), address=address).delete()
 
 
 def token_create(*, user: User, name: str, days: int = TOKEN_DAYS) -> tuple[ApiToken, str]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
 from django.apps import AppConfig
 from django.conf import settings
+
+from webui.settings.secret_key import is_ours
 
 
 class RunsConfig(AppConfig):
@@ -16,6 +16,6 @@ class RunsConfig(AppConfig):
 
     def ready(self) -> None:
         """Makes the embedded broker's folders where the state folder is ours; kombu expects to find them."""
-        if settings.CELERY_BROKER_URL.startswith("filesystem:") and os.access(settings.DATABASE_FOLDER, os.W_OK):
+        if settings.CELERY_BROKER_URL.startswith("filesystem:") and is_ours(settings.DATABASE_FOLDER):
             for name in ("messages", "control"):
                 (settings.QUEUE_FOLDER / name).mkdir(parents=True, exist_ok=True)

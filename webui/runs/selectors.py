@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from webui.accounts.models import User
 from webui.runs.models import Backend, Origin, Run
 from webui.runs.states import ACTIVE, Outcome, State
 
+_ID_OR_LABEL = re.compile(r"\A[0-9a-f-]{6,40}\Z")
 SIMULATIONS_AT_ONCE = max(1, (os.cpu_count() or 1) - 1)
 """A simulation takes one core; one stays for the console."""
 RESEND_AFTER = timedelta(seconds=5)
@@ -48,6 +50,8 @@ def run_list(
 
 def run_get(*, run_id: str) -> Run | None:
     """The run, by its whole id or by the six digits that people call it by."""
+    if not _ID_OR_LABEL.match(run_id):
+        return None
     runs = Run.objects.select_related("owner")
     run = runs.filter(pk=run_id).first()
     if run is None and len(run_id) == 6:

@@ -27,6 +27,12 @@ def test_logging_in_and_out(client: Client, user: User) -> None:
     assert client.get("/runs").status_code == 302
 
 
+@pytest.mark.parametrize("name", ["", "\x00", "a" * 10_000, "\ud83d", "' OR 1=1 --"])
+def test_odd_names_are_wrong_names(client: Client, user: User, name: str) -> None:
+    typed = name.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+    assert client.post("/login", {"username": typed, "password": "x"}).status_code == 200
+
+
 def test_the_door_sends_nobody_elsewhere(client: Client, user: User) -> None:
     response = client.post(
         "/login", {"username": "ada", "password": "correct-horse-9", "next": "https://evil.example/"}

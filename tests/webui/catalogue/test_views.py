@@ -44,8 +44,14 @@ def test_a_card_shows_its_last_answer(logged_in: Client, make_run: Callable[...,
 
 
 def test_two_systems_are_dots_on_one_axis(logged_in: Client, make_run: Callable[..., Run]) -> None:
-    systems = {name: {"ttft_ms": {"p50": value, "p99": value * 2}} for name, value in (("blink", 20.0), ("vllm", 60.0))}
-    make_run(state=State.FINISHED, outcome=Outcome.PASSED, experiment="blink/small", summary={"systems": systems})
+    systems = {name: {"ttft_ms": {"p50": value, "p99": value * 2}} for name, value in (("vllm", 60.0), ("blink", 20.0))}
+    make_run(
+        state=State.FINISHED,
+        outcome=Outcome.PASSED,
+        experiment="blink/small",
+        systems=["blink", "vllm"],
+        summary={"systems": systems},
+    )
     page = text(logged_in.get("/experiments"))
     assert "blink 20.0 ms, vllm 60.0 ms" in page
 

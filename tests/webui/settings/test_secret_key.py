@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
+
+import pytest
 
 from webui.settings.secret_key import secret_key
 
@@ -19,6 +22,13 @@ def test_without_a_folder_it_lives_for_the_process_alone(tmp_path: Path) -> None
     missing = tmp_path / "none" / "secret_key"
     assert secret_key(missing) != secret_key(missing)
     assert not missing.parent.exists()
+
+
+@pytest.mark.root
+def test_root_makes_none_in_the_service_users_folder(tmp_path: Path) -> None:
+    os.chown(tmp_path, 65534, 65534)
+    assert secret_key(tmp_path / "secret_key")
+    assert not list(tmp_path.iterdir())
 
 
 def test_two_installations_differ(tmp_path: Path) -> None:

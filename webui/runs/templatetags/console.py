@@ -107,7 +107,10 @@ def system_figures(run: Run) -> list[dict[str, Any]]:
     if not isinstance(systems, dict):
         return []
     rows = []
-    for name, figures in list(systems.items())[:4]:
+    # In the experiment's order: PostgreSQL's jsonb does not keep that of the summary.
+    place = {name: number for number, name in enumerate(run.systems)}
+    ordered = sorted(systems.items(), key=lambda item: (place.get(item[0].partition(" ")[0], len(place)), item[0]))
+    for name, figures in ordered[:4]:
         row: dict[str, Any] = {"name": str(name)}
         for metric in ("ttft_ms", "tpot_ms", "itl_ms"):
             told = figures.get(metric) if isinstance(figures, dict) else None
