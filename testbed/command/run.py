@@ -106,11 +106,12 @@ def run_trials(prepared: Prepared, backend: Backend) -> tuple[Outcome, str]:
 
 
 def finish(folder: RunFolder, *, ended: Outcome | None = None, detail: str = "") -> RunSummary:
-    """Concludes the run and writes its HTML report."""
+    """Concludes the run and writes its HTML report; only then is it said to be finished."""
     folder.set_status("finalising")
     summary = conclude(folder, ended=ended, detail=detail)
     page = report_page(summary, report_facts(folder, summary), timelines_of(folder))
     write_whole(folder.report / "index.html", page.encode())
+    folder.set_status("finished", summary.outcome, summary.detail)
     return summary
 
 

@@ -45,7 +45,7 @@ class BenchWord(msgspec.Struct, frozen=True):
 
 
 def conclude(folder: RunFolder, *, ended: Outcome | None = None, detail: str = "") -> RunSummary:
-    """Folds and judges the run, writes summary.json, the verdict events and control/outcome.json.
+    """Folds and judges the run, writes summary.json and the verdict events.
 
     `ended` is how the launch itself ended where nobody else has said so (a simulation that returned: passed; one that
     raised: errored). Raises `RunFolderError` if the folder has no readable spec or plan.
@@ -57,7 +57,6 @@ def conclude(folder: RunFolder, *, ended: Outcome | None = None, detail: str = "
     write_whole(folder.summary_file, write_summary(summary))
     for trial, result in results.items():
         _write_verdict(trial, result, summary)
-    folder.set_status("finished", summary.outcome, summary.detail)  # type: ignore[arg-type]  # judge names outcomes
     return summary
 
 

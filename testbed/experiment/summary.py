@@ -14,6 +14,7 @@ import msgspec
 
 from testbed.events.log import Record
 from testbed.experiment.expectations import Expectation, evaluate
+from testbed.experiment.run_folder import Outcome
 from testbed.experiment.spec import Bound
 from testbed.metrics.fidelity import Fidelity, Threshold, Verdict, worst_of
 from testbed.metrics.fold import Folding
@@ -134,7 +135,7 @@ class RunSummary(msgspec.Struct, frozen=True):
 
     run: str
     folder: str
-    outcome: str
+    outcome: Outcome
     """passed, failed, errored, cancelled or lost."""
     detail: str
     clock: str
@@ -238,7 +239,9 @@ def merge_fidelity(trials: Sequence[TrialResults]) -> Fidelity:
     return Fidelity(verdict, tuple(reasons), tuple(worst.values()), "; ".join(notes))
 
 
-def judge(trials: Sequence[TrialResults], fidelity: Fidelity, expectations: Sequence[Expectation]) -> tuple[str, str]:
+def judge(
+    trials: Sequence[TrialResults], fidelity: Fidelity, expectations: Sequence[Expectation]
+) -> tuple[Outcome, str]:
     """Outcome and why.
 
     What stopped a trial comes first (lost, errored, cancelled). Then the fidelity: an invalid run says nothing about
@@ -246,7 +249,8 @@ def judge(trials: Sequence[TrialResults], fidelity: Fidelity, expectations: Sequ
     """
     if not trials:
         return "lost", "no trial has an event log"
-    for outcome in ("lost", "errored", "cancelled"):
+    stopped: tuple[Outcome, ...] = ("lost", "errored", "cancelled")
+    for outcome in stopped:
         for trial in trials:
             if _own_outcome(trial.story) == outcome:
                 return outcome, _named(trial, trials, _own_detail(trial.story))
