@@ -212,6 +212,7 @@ class BenchRun:
                 byte_scale=self.plan.byte_scale,
                 seed=self.plan.seed,
                 requests=requests if isinstance(requests, int) and not self._serve else 0,
+                nodes=tuple(node.name for node in self.plan.nodes),
             )
         )
 

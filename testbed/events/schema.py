@@ -30,6 +30,8 @@ class RunStarted(Event, frozen=True, tag="run.started"):
     seed: int
     requests: int
     """How many requests the workload will send; 0 when it is open-ended (`looplane serve`)."""
+    nodes: tuple[str, ...] = ()
+    """Names of the planned nodes, each of which logs node.ready and node.stopped; empty where the log does not say."""
 
 
 class RunFinished(Event, frozen=True, tag="run.finished"):

@@ -163,6 +163,7 @@ class _Trial:
                 byte_scale=plan.byte_scale,
                 seed=plan.seed,
                 requests=requests,
+                nodes=tuple(node.name for node in plan.nodes),
             )
         )
         self.bench(StageEntered("running"))

@@ -5,6 +5,10 @@
 host gives `invalid: …`, never a failed experiment: fault C17). Under the simulated clock time is modelled, so only
 the log itself is judged, and the note says so.
 
+A log must be whole: `run.started` names the planned nodes, and each has logged `node.ready` and `node.stopped`. A
+node without its beginning makes the run `invalid` (any figure may rest on it), one without its end `degraded`. A log
+of before `run.started` named nodes is not asked.
+
 `THRESHOLDS` is the one table of limits with their reasons (docs/models/fidelity.md shows it). All is folded from
 events; a reading that a wall-clock run should have and has not is itself a reason for `degraded`.
 """
@@ -26,6 +30,7 @@ from testbed.events.schema import (
     CpuMeasured,
     LinkMeasured,
     NodeReady,
+    NodeStopped,
     RequestSent,
     RnicMeasured,
     RunStarted,
@@ -126,6 +131,10 @@ class FidelityState(msgspec.Struct):
     dilation: float = 1.0
     nodes: dict[str, str] = {}
     """Role by node, of those that were ready at the barrier."""
+    planned: tuple[str, ...] = ()
+    """Nodes that the run had by its own word; empty where it said none."""
+    stopped: set[str] = set()
+    """Nodes whose log has its end."""
     late: dict[str, list[tuple[int, int, int, int]]] = {}
     """By node: wakes, p50, p99, worst of each reading, in wall nanoseconds."""
     late_wakes: int = 0
@@ -183,10 +192,12 @@ class FidelityFold:
         """Takes one reading. What was measured before the epoch (t < 0) is set-up and does not count."""
         _follow_seq(state, record)
         match record.event:
-            case RunStarted(clock=clock, dilation=dilation):
-                state.clock, state.dilation = clock, dilation
+            case RunStarted(clock=clock, dilation=dilation, nodes=nodes):
+                state.clock, state.dilation, state.planned = clock, dilation, nodes
             case NodeReady(role=role):
                 state.nodes[record.node] = role
+            case NodeStopped():
+                state.stopped.add(record.node)
             case RequestSent(lag=lag):
                 state.lags.append(lag)
             case event if record.t >= 0:
@@ -198,9 +209,11 @@ class FidelityFold:
         simulated = state.clock == "simulated"
         names = ("log gaps",) if simulated else tuple(THRESHOLDS)
         thresholds = tuple(_judge(THRESHOLDS[name], MEASURES[name](state)) for name in names)
-        reasons = (*_crossed(thresholds), *(() if simulated else _missing(state, thresholds)))
+        headless, endless = _incomplete(state)
+        unmeasured = () if simulated else _missing(state, thresholds)
+        reasons = (*headless, *endless, *_crossed(thresholds), *unmeasured)
         crossed_far = any(t.measured is not None and t.measured > t.invalid_limit for t in thresholds)
-        verdict: Verdict = "invalid" if crossed_far else "degraded" if reasons else "faithful"
+        verdict: Verdict = "invalid" if headless or crossed_far else "degraded" if reasons else "faithful"
         return Fidelity(verdict, reasons, thresholds, SIMULATED_NOTE if simulated else _note(state))
 
 
@@ -344,6 +357,21 @@ def _crossed(thresholds: Sequence[Threshold]) -> list[str]:
                 f"{busy}{threshold.name}{where} {threshold.measured:g} {threshold.unit}, limit {threshold.limit:g}"
             )
     return reasons
+
+
+def _incomplete(state: FidelityState) -> tuple[list[str], list[str]]:
+    """What the log lacks of the planned nodes: their beginning, and the end of those that have a beginning."""
+    headless = [
+        f"incomplete log: no {'node.ready' if node in state.next_seq else 'events'} of {node}"
+        for node in state.planned
+        if node not in state.nodes
+    ]
+    endless = [
+        f"incomplete log: no node.stopped of {node}"
+        for node in state.planned
+        if node in state.nodes and node not in state.stopped
+    ]
+    return headless, endless
 
 
 def _missing(state: FidelityState, thresholds: Sequence[Threshold]) -> list[str]:

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from testbed.events.schema import (
     HostProvisioned,
     LineLogged,
     NodeReady,
+    NodeStopped,
     RequestArrived,
     RequestFinished,
     RequestSent,
@@ -30,6 +33,7 @@ from testbed.events.schema import (
 from testbed.experiment.launch import Prepared, prepare
 from testbed.experiment.reading import read_spec
 from testbed.experiment.simulation import Progress, SimulationEnd, simulate
+from testbed.experiment.summary import fold_trial, summarise
 from testbed.machine import Event
 from testbed.serving.tokens import Vocabulary, deepseek_vocabulary
 
@@ -57,10 +61,17 @@ def of(records: list[Record], kind: type[Event]) -> list[Record]:
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory, vocabulary: Vocabulary) -> list[Record]:
-    end, records = ran(tmp_path_factory.mktemp("small"), vocabulary)
+def whole(tmp_path_factory: pytest.TempPathFactory, vocabulary: Vocabulary) -> Path:
+    """The event folder of one run."""
+    run = prepared(tmp_path_factory.mktemp("small"))
+    end = simulate(run.plans[0], run.trials[0], vocabulary=vocabulary)
     assert (end.outcome, end.detail) == ("passed", "")
-    return records
+    return run.trials[0].events
+
+
+@pytest.fixture(scope="module")
+def small(whole: Path) -> list[Record]:
+    return list(merge(whole))
 
 
 def test_every_request_is_sent_and_finished_with_all_its_tokens(small: list[Record]) -> None:
@@ -109,6 +120,40 @@ def test_the_log_is_whole_and_says_how_it_began_and_ended(small: list[Record]) -
     assert (start.clock, start.dilation, start.byte_scale, start.requests) == ("simulated", 1.0, 1, 8)
     assert [r.event for r in of(small, RunFinished)] == [RunFinished("passed", "")]
     assert {r.node for r in of(small, NodeReady)} == {"client0", "dpu0", "gpu0", "host0"}
+    assert start.nodes == ("client0", "dpu0", "gpu0", "host0")
+    assert {r.node for r in of(small, NodeStopped)} == set(start.nodes)
+
+
+def removed(file: Path) -> None:
+    file.unlink()
+
+
+def emptied(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+def cut_in_its_last_line(file: Path) -> None:
+    os.truncate(file, file.stat().st_size - 3)
+
+
+@pytest.mark.parametrize("node", ["client0", "dpu0", "gpu0", "host0"])
+@pytest.mark.parametrize(
+    ("damage", "verdict", "reason"),
+    [
+        (removed, "invalid", "incomplete log: no events of {node}"),
+        (emptied, "invalid", "incomplete log: no events of {node}"),
+        (cut_in_its_last_line, "degraded", "incomplete log: no node.stopped of {node}"),
+    ],
+)
+def test_a_log_that_lost_a_nodes_file_or_its_end_is_not_faithful(
+    whole: Path, tmp_path: Path, node: str, damage: Callable[[Path], None], verdict: str, reason: str
+) -> None:
+    shutil.copytree(whole, tmp_path / "events")
+    assert fold_trial("", "blink", "", merge(tmp_path / "events")).fidelity.verdict == "faithful"
+    damage(tmp_path / "events" / f"{node}.jsonl")
+    result = fold_trial("", "blink", "", merge(tmp_path / "events"))
+    assert (result.fidelity.verdict, result.fidelity.reasons) == (verdict, (reason.format(node=node),))
+    assert summarise("run", "", [result], {}).outcome == ("errored" if verdict == "invalid" else "passed")
 
 
 def test_the_host_provisions_first_and_then_leaves_the_path(small: list[Record]) -> None:

@@ -123,6 +123,26 @@ def test_a_wall_clock_run_without_readings_is_not_faithful() -> None:
     assert threshold(found, "CPU pressure").held is None
 
 
+def test_each_planned_node_has_a_beginning_and_an_end() -> None:
+    nodes = ("client0", "dpu0", "gpu0", "host0")
+    story = wall().at(-1, "gpu0", schema.NodeReady("gpu", 4))
+    story.at(0, "bench", schema.RunStarted("blink", "wall", 10.0, 1, 7, 1, nodes))
+    story.at(90, "gpu0", schema.ClockMeasured(0, 0, 0, 0))
+    for node in ("client0", "dpu0", "host0"):
+        story.at(300, node, schema.NodeStopped(0))
+    found = judged(story.records())
+    assert found.verdict == "invalid"
+    assert found.reasons == (
+        "incomplete log: no node.ready of client0",
+        "incomplete log: no node.stopped of gpu0",
+    )
+    story.at(-1, "client0", schema.NodeReady("client", 3)).at(90, "client0", schema.ClockMeasured(0, 0, 0, 0))
+    assert judged(story.records()).verdict == "degraded"
+    # However it ended, its log is whole.
+    story.at(300, "gpu0", schema.NodeStopped(137, "killed"))
+    assert (judged(story.records()).verdict, judged(story.records()).reasons) == ("faithful", ())
+
+
 def test_a_kernel_without_pressure_information_is_named_and_not_blamed() -> None:
     found = judged(wall(pressure=-1.0).records())
     assert found.verdict == "faithful"
