@@ -5,9 +5,13 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
+import traceback
 from typing import NamedTuple
 
 from testbed.command.exit_codes import CommandError, ExitCode
+from testbed.command.telling import words_of
+from testbed.events.log import LogError
+from testbed.experiment.run_folder import RunFolderError
 
 
 class Verb(NamedTuple):
@@ -28,6 +32,7 @@ VERBS: dict[str, Verb] = {
     "serve": Verb("serve an experiment's system to OpenAI-compatible clients", "testbed.command.serve"),
     "report": Verb("print a finished run's report and write its HTML page", "testbed.command.report"),
     "export": Verb("export a run as a Perfetto trace, CSV, JSON or JUnit XML", "testbed.command.export"),
+    "pids": Verb("print the processes of a node of a live run", "testbed.command.pids"),
     "clean": Verb("remove what dead runs have left on this host", "testbed.command.clean"),
     "bench": Verb("measure this host: slots, rings, RDMA operations, events", "testbed.command.bench"),
     "schema": Verb("print the JSON schema of experiment files", "testbed.command.schema"),
@@ -64,9 +69,18 @@ def main(argv: list[str] | None = None) -> int:
     except CommandError as error:
         print(f"looplane: {error}", file=sys.stderr)
         return error.code
-    except BrokenPipeError:  # the reader of a pipe went away: nobody is left to tell
-        sys.stderr.close()
-        return ExitCode.PASSED
+    except (OSError, MemoryError, LogError, RunFolderError) as fault:
+        if isinstance(fault, BrokenPipeError):  # the reader of a pipe went away: nobody is left to tell
+            sys.stderr.close()
+            return ExitCode.ERRORED
+        print(f"looplane: {words_of(fault)}", file=sys.stderr)
+        return ExitCode.BAD_INPUT if isinstance(fault, LogError | RunFolderError) else ExitCode.ERRORED
+    except Exception as fault:  # noqa: BLE001  # a bug: whoever reports it needs the traceback
+        traceback.print_exc()
+        print(f"looplane: {words_of(fault)} (a fault of ours; please report the lines above)", file=sys.stderr)
+        return ExitCode.ERRORED
+    except KeyboardInterrupt:
+        return ExitCode.ERRORED
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import numpy as np
 
 from testbed.command.exit_codes import CommandError, ExitCode
 from testbed.command.places import EXPERIMENTS, SOURCE, is_root
-from testbed.command.run import say
+from testbed.command.telling import say
 from testbed.events.log import log_files
 from testbed.experiment.launch import prepare, simulate
 from testbed.experiment.reading import read_spec

@@ -6,6 +6,7 @@ import argparse
 
 from testbed.command import run
 from testbed.command.places import EXPERIMENTS, is_root
+from testbed.command.telling import say
 
 DEMO = EXPERIMENTS / "blink" / "demo.toml"
 
@@ -19,12 +20,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Runs the demonstration and says how to look at it."""
     spec, text = run.read(str(DEMO), arguments.overrides)
-    run.say(f"{spec.title}: {spec.question}")
+    say(f"{spec.title}: {spec.question}")
     if arguments.on == "mininet":
-        run.say(f"real packets between emulated nodes, {spec.dilation:g} times slower than the modelled hardware")
+        say(f"real packets between emulated nodes, {spec.dilation:g} times slower than the modelled hardware")
     elif not is_root():
-        run.say("without root: the same machines under the simulated clock. Root adds a Mininet network, containers, "
+        say("without root: the same machines under the simulated clock. Root adds a Mininet network, containers, "
                 "RoCEv2 packets that Wireshark opens, and a verdict on how faithful this host was.")  # fmt: skip
     code = run.run_spec(spec, text, arguments)
-    run.say("open it in the console: ./looplane up   then log in and choose the run")
+    say("open it in the console: ./looplane up   then log in and choose the run")
     return code

@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from testbed.command.conduct import refuse_if_conducted
 from testbed.command.exit_codes import CommandError, ExitCode
 from testbed.command.finished_run import find_run
 from testbed.experiment.complaints import SpecError
@@ -33,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Writes the export."""
     folder = find_run(arguments.run)
+    refuse_if_conducted(folder)
     try:
         files = exported(folder, arguments.format)
     except (RunFolderError, SpecError) as fault:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 
+from testbed.command.conduct import exit_code, finish, refuse_if_conducted
 from testbed.command.exit_codes import CommandError, ExitCode
 from testbed.command.finished_run import find_run
-from testbed.command.run import exit_code, finish, show
+from testbed.command.run import show
 from testbed.experiment.complaints import SpecError
 from testbed.experiment.run_folder import RunFolderError
 
@@ -20,6 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Exit code as the run's own."""
     folder = find_run(arguments.run)
+    refuse_if_conducted(folder)
     try:
         summary = finish(folder)
     except (RunFolderError, SpecError) as fault:

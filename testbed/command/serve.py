@@ -10,19 +10,18 @@ import argparse
 import json
 import sys
 import threading
-import time
 from pathlib import Path
 
 import msgspec
 
 from testbed.command import run
+from testbed.command.conduct import LOCK, Ending, Signals, finish
 from testbed.command.exit_codes import CommandError, ExitCode
+from testbed.command.locks import held
 from testbed.command.places import is_root, runs_folder
-from testbed.experiment.launch import launch_wall, note_end, prepare, serve_in_process
+from testbed.command.telling import say
+from testbed.experiment.launch import Prepared, WallEnd, launch_wall, prepare, serve_in_process
 from testbed.experiment.run_folder import RunFolder, RunFolderError
-
-PATIENCE_S = 180.0
-"""A first start may have to build the base image of the containers."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,38 +43,44 @@ def main(arguments: argparse.Namespace) -> int:
                            overrides=arguments.overrides, command=["looplane", *sys.argv[1:]])  # fmt: skip
     except RunFolderError as fault:
         raise CommandError(str(fault), ExitCode.BAD_INPUT) from fault
-    trial = prepared.trials[0]
-    prepared.folder.set_status("running")
-    ended = threading.Event()
-    teller = threading.Thread(target=_tell, args=(trial, ended, arguments.json), daemon=True)
-    teller.start()
-    if arguments.on == "mininet":
-        end = launch_wall(trial, serve=True, progress=run.say)
-    else:
-        end = serve_in_process(trial, progress=run.say)
-    ended.set()
-    teller.join()
-    note_end(prepared.folder)
-    well = end.code == 0
-    run.finish(prepared.folder, ended="passed" if well else "errored", detail="" if well else end.last_words)
-    run.say(f"the run is in {prepared.folder.path}")
+    folder = prepared.folder
+    with Signals().listening(), held(folder.control / LOCK):
+        end = _serve(prepared, arguments)
+        well = end.code == ExitCode.PASSED
+        finish(folder, Ending("passed") if well else Ending("errored", end.last_words))
+    say(f"the run is in {folder.path}")
     if end.code == ExitCode.HOST_CANNOT:
         raise CommandError(end.last_words, ExitCode.HOST_CANNOT)
     return ExitCode.PASSED if well else ExitCode.ERRORED
 
 
+def _serve(prepared: Prepared, arguments: argparse.Namespace) -> WallEnd:
+    """Serves the first trial until a signal comes, and tells the address meanwhile."""
+    trial = prepared.trials[0]
+    prepared.folder.set_status("running")
+    ended = threading.Event()
+    teller = threading.Thread(target=_tell, args=(trial, ended, arguments.json), daemon=True)
+    teller.start()
+    try:
+        if arguments.on == "mininet":
+            return launch_wall(trial, serve=True, progress=say)
+        return serve_in_process(trial, progress=say)
+    finally:
+        ended.set()
+        teller.join()
+
+
 def _tell(trial: RunFolder, ended: threading.Event, as_json: bool) -> None:
     """Prints the base URL once the server has said it, and how to use it."""
     path: Path = trial.control / "serve.json"
-    limit = time.monotonic() + PATIENCE_S
     while not path.is_file():
-        if ended.wait(0.05) or time.monotonic() > limit:
+        if ended.wait(0.05):
             return
     address = json.loads(path.read_text())["base_url"]
     if as_json:
         print(json.dumps({"base_url": address, "folder": str(trial.path)}), flush=True)
         return
     print(address, flush=True)
-    run.say(f"  curl {address}/completions -H 'content-type: application/json' "
+    say(f"  curl {address}/completions -H 'content-type: application/json' "
             """-d '{"model": "llama-3-8b", "prompt": "It was", "max_tokens": 16, "stream": true}'""")  # fmt: skip
-    run.say("  stop with Ctrl-C")
+    say("  stop with Ctrl-C")

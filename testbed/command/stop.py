@@ -8,6 +8,7 @@ import signal
 import time
 
 from testbed.command.exit_codes import CommandError, ExitCode
+from testbed.command.locks import is_held
 from testbed.command.places import state_folder
 
 PATIENCE_S = 30.0
@@ -19,9 +20,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:  # noqa: ARG001  # every verb has this shape
     """Signals the supervisor by its recorded pid and waits for it."""
-    pidfile = state_folder() / "run" / "supervisor.pid"
+    folder = state_folder() / "run"
+    if not is_held(folder / "supervisor.lock"):  # a number that was left in a file may be anybody's by now
+        print("looplane: no console is running")
+        return ExitCode.PASSED
     try:
-        pid = int(pidfile.read_text())
+        pid = int((folder / "supervisor.pid").read_text())
         os.kill(pid, signal.SIGTERM)
     except (FileNotFoundError, ProcessLookupError, ValueError):
         print("looplane: no console is running")

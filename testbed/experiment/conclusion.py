@@ -80,7 +80,6 @@ def report_facts(folder: RunFolder, summary: RunSummary) -> ReportFacts:
     """What a report says besides the figures: the question, the planner's notes, provenance, the paper's values."""
     spec = read_run_spec(folder)
     plans = [trial.plan() for trial in folder.trials() if trial.plan_file.is_file()]
-    provenance = read_provenance(folder.provenance_file.read_bytes())
     captures = sorted(path for trial in folder.trials() for path in trial.captures.glob("*.pcap*"))
     found = {}
     for name, system in summary.systems.items():
@@ -91,19 +90,28 @@ def report_facts(folder: RunFolder, summary: RunSummary) -> ReportFacts:
         title=spec.title,
         question=spec.question,
         notes=tuple(dict.fromkeys(note for plan in plans for note in plan.notes)),
-        provenance=(
-            ("spec", provenance.spec_digest[:16]),
-            ("seed", str(provenance.seed)),
-            ("revision", provenance.revision or "no repository"),
-            ("host", f"{provenance.host['machine']}, {provenance.host['kernel']}"),
-            ("started", provenance.started),
-        ),
+        provenance=_provenance(folder),
         opening=(
             f"{folder.report / 'index.html'} in a browser",
             f"looplane export {folder.name} --format perfetto --out trace.json, then ui.perfetto.dev",
             *(f"{path} in Wireshark" for path in captures),
         ),
         beside=found,
+    )
+
+
+def _provenance(folder: RunFolder) -> tuple[tuple[str, str], ...]:
+    """Where the run comes from, in names and values; a run without that is still worth reading."""
+    try:
+        told = read_provenance(folder.provenance_file.read_bytes())
+    except (OSError, msgspec.DecodeError):
+        return (("provenance", "missing or damaged"),)
+    return (
+        ("spec", told.spec_digest[:16]),
+        ("seed", str(told.seed)),
+        ("revision", told.revision or "no repository"),
+        ("host", f"{told.host.get('machine', '?')}, {told.host.get('kernel', '?')}"),
+        ("started", told.started),
     )
 
 
@@ -138,14 +146,15 @@ def _ending(trial: RunFolder, ended: Outcome | None, detail: str) -> tuple[str, 
         word = msgspec.json.decode(path.read_bytes(), type=BenchWord)
     except msgspec.DecodeError as fault:
         raise RunFolderError(path, str(fault)) from fault
+    if word.outcome == "lost" and ended:  # the reaper's word; whoever started the bench knows how it died
+        return ended, detail
     return ("passed" if word.outcome == "completed" else word.outcome), word.detail
 
 
 def _write_verdict(trial: RunFolder, result: TrialResults, summary: RunSummary) -> None:
-    """fidelity.judged and run.finished, once: later conclusions leave the first word in the log."""
+    """fidelity.judged and run.finished, in place of an earlier verdict."""
     path = trial.events / f"{JUDGE}.jsonl"
-    if path.exists():
-        return
+    path.unlink(missing_ok=True)
     last = result.story.finished or 0
     with EventWriter(path, JUDGE) as log:
         log.write(last, FidelityJudged(result.fidelity.verdict, result.fidelity.reasons))

@@ -65,9 +65,10 @@ def prepare(
 ) -> Prepared:
     """Makes the run's folder in `parent` and plans every trial. `text` is the experiment as its author wrote it.
 
-    Raises `RunFolderError` if the folder cannot be made.
+    Raises `RunFolderError` if the folder cannot be made, ValueError if `run` is no run id.
     """
     run = run or new_run_id()
+    label_of(run)  # a name that is no run id may be a path out of `parent`
     all_places = places(list(spec.systems), spec.sweep, spec.repeats)
     names = labels(all_places) if len(all_places) > 1 else [""]
     kernel_labels = _kernel_labels(run, names)

@@ -7,7 +7,9 @@ a sweep is checked as if it had been written into the file. Reading the file its
 from __future__ import annotations
 
 import copy
+import os
 import re
+import stat
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -33,13 +35,19 @@ _SWEPT = ("dilation", "byte_scale", "workload", "network", "systems")
 
 def read_spec(path: Path | str, overrides: Sequence[str] = ()) -> Spec:
     """The experiment in the file `path`, with `overrides` ("key.path=value") laid over it. Raises `SpecError`."""
-    path = Path(path)
+    return spec_from_bytes(read_bytes(path), str(path), overrides)
+
+
+def read_bytes(path: Path | str) -> bytes:
+    """At most `LARGEST_FILE` + 1 bytes of a regular file; a pipe or a device is none. Raises `SpecError`."""
     try:
-        with path.open("rb") as file:
-            data = file.read(LARGEST_FILE + 1)
+        # Without waiting: opening a pipe that nobody writes to would.
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise SpecError(str(path), [Complaint("the file", "no regular file", "a TOML file")])
+            return file.read(LARGEST_FILE + 1)
     except OSError as fault:
         raise SpecError(str(path), [Complaint("the file", fault.strerror or str(fault), "a TOML file")]) from fault
-    return spec_from_bytes(data, str(path), overrides)
 
 
 def spec_from_bytes(data: bytes, source: str, overrides: Sequence[str] = ()) -> Spec:

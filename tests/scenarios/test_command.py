@@ -34,7 +34,7 @@ def run_json(tmp_path: Path, *words: str) -> tuple[int, dict[str, Any]]:
     return done.returncode, json.loads(done.stdout)
 
 
-# --- every verb helps, and an unknown one is told ---------------------------------------------------------------------
+# --- every verb helps, and an unknown one is told -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -66,7 +66,7 @@ def test_the_launcher_hands_over() -> None:
     assert (done.returncode, b"ok, 1 trial" in done.stdout) == (0, True)
 
 
-# --- run, report, export ----------------------------------------------------------------------------------------------
+# --- run, report, export --------------------------------------------------------------------------------------------
 
 
 def test_run_prints_one_object_with_what_ci_needs(tmp_path: Path) -> None:
@@ -133,11 +133,14 @@ def test_the_last_run_is_found_by_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("run", "none.toml"), "none.toml: No such file"),
-        (("run", "fixtures"), "fixtures: Is a directory"),
+        (("run", "none.toml"), "none.toml: the file: No such file"),
+        (("run", "fixtures"), "fixtures: the file: Is a directory: a TOML file"),
+        (("run", "/dev/zero"), "/dev/zero: the file: no regular file"),
+        (("validate", "/dev/zero"), "/dev/zero: the file: no regular file"),
         (("run", str(SMALL), "--set", "workload.requests=many"), "workload.requests"),
         (("validate", "none.toml", str(SMALL)), "none.toml"),
         (("run", str(SMALL), "--run-id", "../../etc"), "run id"),
+        (("run", str(SMALL), "--run-id", "../../etc", "--set", "repeats=2"), "run id"),
         (("report", "none"), "none"),
         (("export", "none", "--format", "csv"), "none"),
         (("bench", "nothing"), "allowed: ring_scan_4096"),
@@ -185,6 +188,53 @@ def test_a_full_disk_ends_the_run_and_says_so(tmp_path: Path) -> None:
     assert b"Traceback" not in done.stderr
 
 
+def test_a_pipe_is_no_experiment_and_nobody_waits_for_it(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert looplane("validate", str(tmp_path / "pipe")).returncode == 2
+
+
+def test_a_damaged_run_folder_is_bad_input(tmp_path: Path) -> None:
+    _, told = run_json(tmp_path)
+    folder = Path(told["folder"])
+    log = folder / "events" / "dpu0.jsonl"
+    good = log.read_bytes()
+    log.write_bytes(good.replace(b'"seq":5,', b'"seq":five,'))
+    done = looplane("report", str(folder))
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    log.write_bytes(good)
+    (folder / "provenance.json").unlink()
+    assert looplane("report", str(folder)).returncode == 0
+    assert "missing or damaged" in (folder / "report" / "index.html").read_text()
+
+
+def test_a_reader_that_goes_away_does_not_end_the_run(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "testbed.command", "run", str(SMALL), "--out", str(tmp_path), "--set", "repeats=3"]
+    process = subprocess.Popen(words, cwd=TOP, env={**os.environ, "PYTHONPATH": str(TOP)}, stdout=subprocess.PIPE,
+                               stderr=subprocess.STDOUT)  # fmt: skip
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+    process.wait(timeout=60)
+    (told,) = tmp_path.glob("*/control/outcome.json")
+    assert json.loads(told.read_bytes())["state"] == "finished"
+
+
+# --- who is alive ---------------------------------------------------------------------------------------------------
+
+
+def test_stop_ends_nobody_whose_number_was_left_in_a_file(tmp_path: Path) -> None:
+    stranger = subprocess.Popen(["sleep", "60"])
+    try:
+        (tmp_path / "run").mkdir()
+        (tmp_path / "run" / "supervisor.pid").write_text(f"{stranger.pid}\n")
+        done = looplane("stop", LOOPLANE_STATE=str(tmp_path))
+        assert (done.returncode, done.stdout) == (0, b"looplane: no console is running\n")
+        assert stranger.poll() is None
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
 # --- being interrupted ----------------------------------------------------------------------------------------------
 
 
@@ -197,6 +247,10 @@ def test_a_simulation_that_is_interrupted_keeps_what_it_has(tmp_path: Path) -> N
     while not any(path.stat().st_size for path in tmp_path.glob("*/events/*.jsonl")):
         assert time.monotonic() < end
         time.sleep(0.02)
+    (folder,) = tmp_path.iterdir()
+    early = looplane("report", str(folder))
+    assert early.returncode == 2
+    assert b"still running" in early.stderr
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=60)
     told = json.loads(out)

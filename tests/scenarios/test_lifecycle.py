@@ -121,5 +121,7 @@ def test_kill_9_of_the_bench_then_the_next_start(begin: Callable[..., CommandRun
     os.kill(run.bench_pid(), signal.SIGKILL)
     code, told = run.end()
     assert code == 4
-    assert told["outcome"] in ("errored", "lost")
+    assert told["outcome"] == "errored"
+    assert "SIGKILL" in str(told["detail"])
+    assert not host_state.of_label(run.label), "the command removes what the bench could not"
     assert begin().end()[1]["systems"]["blink"]["requests"]["completed"] == 8
