@@ -31,7 +31,8 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     """What every verb that runs experiments takes."""
     parser.add_argument(
         "--on", choices=("sim", "mininet"), default="sim",
-        help="sim: simulated clock in this process; mininet: real packets between emulated nodes (root). Default: sim",
+        help="sim: simulated clock in this process; mininet: real packets between emulated nodes (root). "
+        "Default: sim; demo takes mininet where it can",
     )  # fmt: skip
     parser.add_argument(
         "--set", dest="overrides", action="append", default=[], metavar="K=V", help="override, as workload.requests=8"

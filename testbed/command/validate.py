@@ -1,19 +1,18 @@
-"""`looplane validate FILE…`: reads experiments as `run` would and names every fault, a line each."""
+"""`looplane validate FILE…`: reads experiments as `run` would, - from standard input, and names every fault."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 
-from testbed.command.exit_codes import ExitCode
-from testbed.experiment.complaints import SpecError
-from testbed.experiment.reading import read_spec
+from testbed.command.exit_codes import CommandError, ExitCode
+from testbed.command.run import read
 from testbed.experiment.sweep import count_places
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Files and overrides."""
-    parser.add_argument("files", nargs="+", metavar="FILE", help="experiment files (TOML)")
+    parser.add_argument("files", nargs="+", metavar="FILE", help="experiment files (TOML), or -")
     parser.add_argument(
         "--set", dest="overrides", action="append", default=[], metavar="K=V", help="override, as workload.requests=8"
     )
@@ -24,8 +23,8 @@ def main(arguments: argparse.Namespace) -> int:
     bad = False
     for file in arguments.files:
         try:
-            spec = read_spec(file, arguments.overrides)
-        except SpecError as fault:
+            spec, _ = read(file, arguments.overrides)
+        except CommandError as fault:
             print(fault, file=sys.stderr)
             bad = True
             continue
