@@ -60,13 +60,6 @@ def report_text(summary: RunSummary, facts: ReportFacts) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def outcome_words(summary: RunSummary) -> str:
-    """Outcome and fidelity in one line."""
-    held = sum(row.held for row in summary.expectations)
-    expectations = f", {held} of {len(summary.expectations)} expectations hold" if summary.expectations else ""
-    return f"{summary.outcome}{expectations}; fidelity {summary.fidelity.verdict}"
-
-
 def number(value: float | None, digits: int = 2) -> str:
     """A figure for people, thousands set apart, or a dash."""
     return NONE if value is None else f"{value:,.{digits}f}"
@@ -76,7 +69,7 @@ def clock_words(summary: RunSummary) -> str:
     """Which clock, and how far the emulation is from the modelled hardware."""
     if summary.clock == "simulated":
         return "simulated clock: modelled time"
-    scale = f", bulk bytes ÷ {summary.byte_scale}" if summary.byte_scale != 1 else ""
+    scale = f", link rates ÷ {summary.byte_scale}" if summary.byte_scale != 1 else ""
     return f"wall clock, time × {summary.dilation:g}{scale}; every figure is in true units"
 
 
@@ -103,6 +96,19 @@ def requests_words(system: SystemSummary) -> str:
     if counts.errors:
         words += " (" + ", ".join(f"{reason}: {count:,}" for reason, count in counts.errors.items()) + ")"
     return words
+
+
+def missing_words(rows: Sequence[Beside]) -> str:
+    """Which of the paper's percentiles this run has too few requests for, and how many they take; empty if none."""
+    counts = {row.metric.rpartition(".")[2]: row.n for row in rows if row.ours is None and row.n is not None}
+    takes = [
+        f"a {name} takes {least:,} requests, measured are {counts[name]:,}"
+        for name, _, least in PERCENTILES
+        if name in counts
+    ]
+    if takes:
+        return "; ".join(takes)
+    return "no figure of ours" if any(row.ours is None for row in rows) else ""
 
 
 def _verdict(summary: RunSummary) -> Iterator[str]:
@@ -177,6 +183,11 @@ def _fidelity(summary: RunSummary) -> Iterator[str]:
 
 
 def _beside(name: str, rows: Sequence[Beside]) -> Iterator[str]:
+    missing = missing_words(rows)
+    rows = [row for row in rows if row.ours is not None]
+    if not rows:
+        yield f"{name} beside the paper: {missing}"
+        return
     yield f"{name} beside the paper (another load gives other figures: compare the conditions)"
     for row in rows:
         by = f" by {row.definition}'s definition" if row.definition else ""
@@ -184,6 +195,8 @@ def _beside(name: str, rows: Sequence[Beside]) -> Iterator[str]:
         yield f"  {row.metric:<14} ours {number(row.ours)} {row.unit}{count}{by}; paper {number(row.paper)} {row.unit}"
     for condition in dict.fromkeys(f"{row.condition} ({row.source}). {row.note}".strip() for row in rows):
         yield from _wrapped(f"the paper's: {condition}", "  ")
+    if missing:
+        yield f"  {missing}"
 
 
 def _wrapped(text: str, indent: str) -> list[str]:

@@ -91,6 +91,7 @@ def _environment() -> jinja2.Environment:
         "threshold": report.threshold_words,
         "found": report.measured_words,
         "requests": report.requests_words,
+        "missing": report.missing_words,
         "ms": lambda time: report.NONE if time is None else f"{milliseconds(time):,.3f}",
         "short": lambda text: text if len(text) <= 16 else text[:15] + "…",
     }

@@ -14,7 +14,6 @@ import msgspec
 from testbed.network.lanes import LaneTable
 from testbed.workload.schedule import Workload
 
-NAME_RULE = "a small letter, then small letters, digits or '-', at most 40 characters"
 Name: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[a-z][a-z0-9-]{0,39}$")]
 SystemName: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[a-z][a-z0-9-]{0,15}$")]
 Seed: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
@@ -117,7 +116,7 @@ class Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dilation: Annotated[float, msgspec.Meta(ge=0.01, le=10_000)] = 1.0
     """How many times slower than the modelled hardware an emulation runs; the simulated clock needs none."""
     byte_scale: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 1
-    """By how much an emulation's links are slower, and bulk transfers smaller, than the modelled ones."""
+    """By how much an emulation's links are slower than the modelled ones; no transfer is made smaller."""
     nodes: Literal["docker", "namespace", "auto"] = "auto"
     """What an emulated node is; `auto` takes containers where there is a Docker engine."""
     workload: Workload = Workload()

@@ -1,6 +1,7 @@
 """The figures of a run in one object: `summary.json`, and what `looplane run --json` prints.
 
 Made from the run's events by the folds of `testbed.metrics` and nothing else, so it may be deleted and made again.
+`systems` in it is keyed NAME, in a sweep "NAME POINT".
 Trials of one system at one point of the sweep (its repeats) are pooled; different points never are. This file knows
 events, folds and bounds; it reads no folder (whoever does hands the records in).
 """
@@ -144,7 +145,8 @@ class RunSummary(msgspec.Struct, frozen=True):
     fidelity: Fidelity
     """The worst of all trials."""
     systems: dict[str, SystemSummary]
-    """By name; in a sweep by "NAME POINT"."""
+    """By the system's name; in a sweep by "NAME POINT", as `large rate_per_s=8, max_batch=4` (see
+    `TrialResults.point`)."""
     expectations: tuple[Expectation, ...]
     trials: tuple[TrialSummary, ...]
     shares: dict[str, tuple[LaneShare, ...]]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import msgspec
+
 from testbed.events import schema
 from testbed.experiment.paper import beside, bundled_papers
 from testbed.experiment.report import ReportFacts, number, report_text
@@ -73,8 +75,20 @@ def test_the_papers_values_stand_beside_ours_with_their_conditions() -> None:
     (paper,) = bundled_papers()
     rows = beside(paper, "blink", "llama-3-8b", made.systems["blink"])
     text = report_text(made, FACTS._replace(beside={"blink": rows}))
-    assert "ttft_ms.p99    ours - ms, n 4 by guidellm's definition; paper 653.80 ms" in text
+    assert "blink beside the paper: a p99 takes 100 requests, measured are 4\n" in text
+    assert "ours" not in text
+    known = [msgspec.structs.replace(row, ours=20.5, n=120) for row in rows[:1]] + list(rows[1:])
+    text = report_text(made, FACTS._replace(beside={"blink": known}))
+    assert "ttft_ms.p99    ours 20.50 ms, n 120 by guidellm's definition; paper 653.80 ms" in text
+    assert text.count("; paper ") == 1
     assert "the paper's: one H100 (96 GB), ShareGPT v3 by guidellm" in text
+    assert "  a p99 takes 100 requests, measured are 4\n" in text
+
+
+def test_the_clock_line_says_what_byte_scale_slows() -> None:
+    story = Story().at(0, "bench", schema.RunStarted("blink", "wall", 6.0, 60, 7, 0), schema.RunFinished("passed"))
+    text = report_text(summarise("r", "/r", [fold_trial("t", "blink", "", story.records())]), FACTS)
+    assert "Clock     wall clock, time × 6, link rates ÷ 60; every figure is in true units" in text
 
 
 def test_lines_fit_a_terminal() -> None:

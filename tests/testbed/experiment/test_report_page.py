@@ -66,11 +66,11 @@ def page_of(story: Story, facts: ReportFacts, expect: dict[str, Bound] | None = 
     return report_page(summary, facts._replace(beside={"blink": rows}), {"blink": timeline})
 
 
-def plain_story() -> Story:
+def plain_story(requests: int = 5) -> Story:
     story = Story().at(0, "bench", started())
-    for request in range(1, 6):
+    for request in range(1, requests + 1):
         serve(story, request, 20 * request, tokens=12)
-    return story.at(900, "bench", schema.RunFinished("passed"))
+    return story.at(20 * requests + 800, "bench", schema.RunFinished("passed"))
 
 
 def test_the_page_says_all_that_the_text_says() -> None:
@@ -79,10 +79,17 @@ def test_the_page_says_all_that_the_text_says() -> None:
     text = " ".join(read(page).text)
     for words in (
         "Five requests", "Do they arrive?", "a note", "seed", "open it so", "Passed", "Faithful", "20.5", "/runs/run-1",
-        "systems.blink.ttft_ms.p50 at most 25", "gaps between chunks, pooled over all requests", "guidellm", "653.80",
-        "prompt is written by RDMA into GPU memory", "Up close",
+        "systems.blink.ttft_ms.p50 at most 25", "gaps between chunks, pooled over all requests", "guidellm",
+        "prompt is written by RDMA into GPU memory", "Up close", "A p99 takes 100 requests, measured are 5.",
     ):  # fmt: skip
         assert words in text, words
+
+
+def test_the_papers_values_stand_beside_ours_once_there_are_enough() -> None:
+    enough = " ".join(read(page_of(plain_story(100), ReportFacts("A hundred"))).text)
+    assert "653.80" in enough
+    assert "takes 100 requests" not in enough
+    assert "653.80" not in " ".join(read(page_of(plain_story(), ReportFacts("Five"))).text)
 
 
 def test_it_needs_nothing_beside_itself_and_runs_nothing() -> None:
