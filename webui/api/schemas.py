@@ -20,7 +20,7 @@ class RunIn(Schema):
     experiment: Annotated[StrictStr | None, Field(max_length=120, examples=["blink/demo"])] = None
     overrides: Annotated[
         dict[str, OverrideValue],
-        Field(max_length=100, description="As `looplane run --set`.", examples=[{"workload.rate_per_s": 8}]),
+        Field(max_length=100, description="As `looplane run --set`.", examples=[{"workload.arrivals.rate_per_s": 8}]),
     ] = {}
     on: Annotated[Literal["sim", "mininet"], Field(description="Simulated clock, or an emulated network.")] = "sim"
 

@@ -65,6 +65,15 @@ def test_a_run_of_a_shipped_experiment(call: Caller, sent: list[str]) -> None:
     RunOut.model_validate(run)
 
 
+def test_every_example_of_the_description_is_accepted(call: Caller, sent: list[str]) -> None:
+    fields = call("GET", "/api/v1/openapi.json").json()["components"]["schemas"]["RunIn"]["properties"]
+    examples = [(name, example) for name, field in fields.items() for example in field.get("examples", [])]
+    assert {name for name, _ in examples} == {"experiment", "overrides"}
+    for name, example in examples:
+        response = call("POST", RUNS, {"experiment": "blink/demo"} | {name: example})
+        assert response.status_code == 202, (name, example, response.content)
+
+
 def test_a_run_of_ones_own_text(call: Caller, sent: list[str]) -> None:
     response = call("POST", RUNS, {"spec": SMALL, "on": "mininet"})
     assert response.status_code == 202
