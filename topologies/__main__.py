@@ -96,7 +96,11 @@ def _doctor(*, as_json: bool) -> int:
 
 def _clean(*, dry_run: bool, label: str | None) -> int:
     from topologies import reaper
+    from topologies.naming import is_label
 
+    if label is not None and not is_label(label):
+        print(f"--label: {label!r} is not a run's label: six hex digits, the end of its id", file=sys.stderr)
+        return ExitCode.BAD_INPUT
     reaped = reaper.reap(dry_run=dry_run, only=label)
     for leftover in reaped.removed:
         print(f"{'would remove' if dry_run else 'removed'} {leftover}")

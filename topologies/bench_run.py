@@ -32,11 +32,14 @@ from topologies.cells import Cells
 from topologies.meters import CpuMeter, LinkMeter, packet_budget
 from topologies.naming import Names
 from topologies.processes import ProcessTable, die_with_parent
-from topologies.registry import RunRecord, RunRegistry, mark_of, registry_lock
+from topologies.registry import RunRecord, RunRegistry, mark_of, registered, registry_lock
+from topologies.request_count import RequestCount
 
 EPOCH_AHEAD = 100 * MILLISECOND
 READY_PATIENCE_S = 120.0
 MEASURE_S = 0.5
+TELL_S = 1.0
+"""Between two lines of progress while a run is running."""
 _POLL_S = 0.02
 
 
@@ -147,6 +150,7 @@ class BenchRun:
             assert owner is not None
             self._registry.create(RunRecord(self.plan.label, str(self.folder), owner, self._kind))
         self._on_tear_down(self._registry.remove)
+        self._warn_of_neighbours()
         cells = Cells(self.plan.label)
         self._on_tear_down(cells.remove)
         table = ProcessTable(self._registry, cells, self._control)
@@ -190,6 +194,15 @@ class BenchRun:
             state = "is live" if self._registry.live() else "could not be reaped"
             raise BenchFault(f"label {self.plan.label} is taken: run {record.folder} (pid {record.owner.pid}) {state}")
 
+    def _warn_of_neighbours(self) -> None:
+        """Several runs at once are allowed, but their silicon is SCHED_FIFO on the same cores."""
+        others = [other.label for other in registered() if other.label != self.plan.label and other.live()]
+        if others:
+            self._say(
+                f"another run is live on this machine ({', '.join(others)}): runs at once disturb each other's times",
+                "warning",
+            )
+
     def _wait_until_ready(self, nodes: BenchNodes) -> None:
         limit = time.monotonic() + READY_PATIENCE_S
         while missing := [node.name for node in self.plan.nodes if not self._has(f"{node.name}.ready")]:
@@ -224,6 +237,7 @@ class BenchRun:
         cpu = CpuMeter()
         limit = time.monotonic() + self.plan.time_limit_s
         due = time.monotonic() + MEASURE_S
+        count, tell = RequestCount(self.folder, self.plan), time.monotonic() + TELL_S
         while True:
             if self._serve and self._asked_to_end:
                 break
@@ -233,6 +247,9 @@ class BenchRun:
             if now >= due:
                 due += MEASURE_S * (1 + int((now - due) / MEASURE_S))
                 self._measure(links, cpu)
+            if now >= tell and clients and not self._serve:
+                tell = now + TELL_S
+                self._print(f"{Stage.RUNNING.value}: {count.look()}")
             if clients and not self._serve and all(self._has(f"{name}.done") for name in clients):
                 break
             if now > limit and not self._serve:

@@ -14,7 +14,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +27,8 @@ from topologies.programs import ProgramFailed, run
 
 IMAGES = SOURCE / "emulators" / "images"
 _BUILD_TIMEOUT_S = 900.0
+_TELL_S = 5.0
+"""Between two lines of progress; whoever watches takes a run for lost after a minute without a word."""
 _PROBE = """
 import ctypes, sys
 import cffi, msgspec, numpy
@@ -53,13 +57,27 @@ def ensure(docker: Docker, progress: Callable[[str], None]) -> str:
         if chosen:
             raise ImageFault(f"the image {chosen} (LOOPLANE_IMAGE) is not on this engine (docker pull {chosen})")
         if os.environ.get("LOOPLANE_IMAGE_FROM") == "dockerfile" or shutil.which("debootstrap") is None:
-            progress(f"building {image} from python:{_python()}-slim")
-            build_from_dockerfile(docker, image, f"python:{_python()}-slim")
+            base = f"python:{_python()}-slim"
+            progress(f"building {image} from {base}")
+            telling(progress, f"building {image}", lambda: build_from_dockerfile(docker, image, base))
         else:
             progress(f"building {image} by debootstrap (once, under a minute)")
-            build_from_debootstrap(docker, image)
+            telling(progress, f"building {image}", lambda: build_from_debootstrap(docker, image))
     validate(docker, image)
     return image
+
+
+def telling(progress: Callable[[str], None], what: str, work: Callable[[], None], every_s: float = 0.0) -> None:
+    """Does `work` in a thread and says every `every_s` seconds (5), from the caller's own, that it still goes on.
+
+    What `work` raises is raised here. What `progress` raises is raised when `work` has ended.
+    """
+    began = time.monotonic()
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        doing = pool.submit(work)
+        while wait([doing], timeout=every_s or _TELL_S).not_done:
+            progress(f"{what}: {time.monotonic() - began:.0f} s so far")
+        doing.result()
 
 
 def has_image(docker: Docker, image: str) -> bool:

@@ -77,6 +77,10 @@ if plan["parameters"].get("datagrams") and name == "dpu0":
     for number in range(plan["parameters"]["datagrams"]):
         s.sendto(number.to_bytes(4, "big"), ("10.61.0.3", 9))
 if name.startswith("client"):
+    with (folder / "events" / f"{name}.jsonl").open("w") as log:
+        for number in range(plan["parameters"].get("answers", 0)):
+            words = '"type":"request.finished","name":"request-%d","tokens":1,"reason":"length"' % number
+            print('{"t":1,"node":"%s","seq":%d,%s}' % (name, number, words), file=log)
     time.sleep(plan["parameters"].get("seconds", 0.3))
     if manner != "endless": write("done", {})
 while not (control / "stop").exists() or manner == "deaf":

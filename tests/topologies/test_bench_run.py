@@ -17,7 +17,15 @@ import pytest
 from bench_tree import BenchTree, facts, finish, result, wait_for
 
 from testbed.events.log import check_log, read_log
-from testbed.events.schema import CpuMeasured, LanesApplied, LinkMeasured, NodeStopped, RunStarted, StageEntered
+from testbed.events.schema import (
+    CpuMeasured,
+    LanesApplied,
+    LineLogged,
+    LinkMeasured,
+    NodeStopped,
+    RunStarted,
+    StageEntered,
+)
 from topologies import docker_host, images
 from topologies.programs import run
 
@@ -326,3 +334,51 @@ def test_containers_without_docker_are_exit_3(tree: BenchTree, label: str, tmp_p
 def test_no_run_folder_is_exit_2(tree: BenchTree) -> None:
     code, _, err = tree.run("run", tree.runs / "none")
     assert (code, len(err.strip().splitlines())) == (2, 1)
+
+
+def test_a_run_says_each_second_how_many_requests_have_ended(tree: BenchTree, label: str) -> None:
+    plan = bench_plans.demo_plan(label, parameters={"seconds": 3.2, "answers": 2}, workload={"requests": 3})
+    folder = tree.make(plan)
+    code, _, err = tree.run("run", folder, "--nodes", "namespace")
+    assert code == 0, err
+    told = [line.partition("] ")[2] for line in err.splitlines() if "] running: " in line]
+    assert 2 <= len(told) <= 4
+    assert set(told) == {"running: 2 of 3 requests"}
+
+
+def test_a_run_beside_a_live_one_goes_but_says_so(tree: BenchTree, label: str) -> None:
+    other = bench_plans.demo_plan(f"{int(label, 16) ^ 1:06x}", parameters={"client0": "endless"})
+    first = tree.make(other)
+    process = tree.start("run", first, "--nodes", "namespace")
+    wait_for(first / "control" / "start.json", process)
+    try:
+        folder = tree.make(bench_plans.demo_plan(label))
+        code, _, err = tree.run("run", folder, "--nodes", "namespace")
+        assert code == 0, err
+    finally:
+        _, first_err = finish(process)
+    warnings = [e.text for e in events(folder) if isinstance(e, LineLogged) and e.severity == "warning"]
+    said = [text for text in warnings if text.startswith("another run is live on this machine")]
+    assert len(said) == 1
+    assert other.label in said[0]
+    assert label not in first_err
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_kill_9_then_clean_of_that_label_alone(tree: BenchTree, label: str, kind: str) -> None:
+    folder = tree.make(bench_plans.demo_plan(label, parameters={"client0": "endless"}))
+    process = tree.start("run", folder, "--nodes", kind)
+    wait_for(folder / "control" / "start.json", process)
+    finish(process, signal.SIGKILL)
+    code, out, err = tree.run("clean", "--label", label)
+    assert code == 0, out + err
+    assert f"record /run/looplane/{label} of run {label}" in out
+    assert host_state.of_label(label) == set()
+    assert result(folder)["outcome"] == "lost"
+    assert tree.run("clean", "--label", label)[:2] == (0, "nothing of a dead run is left\n")
+
+
+def test_clean_of_something_that_is_no_label_is_exit_2(tree: BenchTree) -> None:
+    code, _, err = tree.run("clean", "--label", "20260101-000000-abcdef")
+    assert code == 2
+    assert "six hex digits" in err

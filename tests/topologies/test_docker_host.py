@@ -241,6 +241,30 @@ def test_the_dockerfile_builds_with_both_builders(
 # --- without an engine ----------------------------------------------------------------------------------------------
 
 
+def test_a_build_that_takes_long_is_heard_of_and_its_fault_is_raised() -> None:
+    said: list[str] = []
+    images.telling(said.append, "building it", lambda: time.sleep(0.35), every_s=0.1)
+    assert 1 <= len(said) <= 3
+    assert all(line.startswith("building it: ") for line in said)
+
+    def fail() -> None:
+        raise ProgramFailed(["debootstrap"], "ended with 1", "no mirror")
+
+    with pytest.raises(ProgramFailed, match="no mirror"):
+        images.telling(said.append, "building it", fail)
+
+
+def test_a_first_build_speaks_while_it_goes_on(docker: Docker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(images, "_TELL_S", 0.1)
+    monkeypatch.setattr(images, "recipe_digest", lambda: "none-such")
+    monkeypatch.setattr(images, "build_from_debootstrap", lambda _docker, _image: time.sleep(0.35))
+    monkeypatch.setattr(images, "build_from_dockerfile", lambda _docker, _image, _base: time.sleep(0.35))
+    monkeypatch.setattr(images, "validate", lambda _docker, _image: None)
+    said: list[str] = []
+    assert images.ensure(docker, said.append) == "looplane-base:none-such"
+    assert [line for line in said if line.endswith("s so far")]
+
+
 def test_apt_source_of_this_host() -> None:
     if shutil.which("apt-get") is None:
         pytest.skip("no apt on this host")
