@@ -22,7 +22,8 @@ import msgspec
 
 from testbed.experiment.plan import Plan, read_plan, write_plan
 
-RUN_ID = re.compile(r"\d{8}-\d{6}-([0-9a-f]{6})")
+RUN_ID = re.compile(r"\d{8}-\d{6}-([0-9a-f]{6})", re.ASCII)
+"""To be matched in full. runnerd may import the standard library only and has its own; a test holds them together."""
 
 State = Literal["queued", "preparing", "running", "finalising", "finished"]
 Outcome = Literal["passed", "failed", "errored", "cancelled", "lost"]

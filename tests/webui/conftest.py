@@ -59,7 +59,7 @@ def runs_folder() -> Path:
 @pytest.fixture(scope="session")
 def recorded_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A whole simulated run, through the command's own functions."""
-    from testbed.command.run import finish
+    from testbed.command.conduct import finish
     from testbed.experiment.launch import note_end, prepare, simulate
     from testbed.experiment.reading import read_spec
 
@@ -70,7 +70,7 @@ def recorded_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     prepared.folder.set_status("running")
     simulate(prepared.plans[0], prepared.folder)
     note_end(prepared.folder)
-    finish(prepared.folder, ended="passed")
+    finish(prepared.folder)
     return prepared.folder.path
 
 
@@ -120,12 +120,12 @@ def make_run(user: Any) -> Callable[..., Any]:
     """A row, without any service; states may be set as a test needs them."""
     from django.utils import timezone
 
+    from testbed.experiment.run_folder import new_run_id
     from webui.runs.models import Run
-    from webui.runs.services import run_id_make
 
     def make(**fields: Any) -> Any:
         values = {
-            "id": run_id_make(now=timezone.now()),
+            "id": new_run_id(timezone.now()),
             "question": "Does it work?",
             "backend": "sim",
             "spec": SMALL.read_text(),

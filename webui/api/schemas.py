@@ -48,7 +48,11 @@ class RunOut(Schema):
     finished_at: datetime | None
     trials: list[str]
     summary: Annotated[
-        dict[str, Any] | None, Field(description="What `looplane run --json` prints; once the run is finished.")
+        dict[str, Any] | None,
+        Field(
+            description="What `looplane run --json` prints, once the run is finished. Of one longer than 256 KiB "
+            "a shorter form: `left_out` then names the parts that stand in the folder's summary.json alone."
+        ),
     ] = None
 
 

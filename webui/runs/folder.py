@@ -13,13 +13,18 @@ from typing import Any
 
 from django.conf import settings
 
+from testbed.experiment.run_folder import RUN_ID, RunFolder, RunFolderError
 from webui.runs.states import Outcome, State
 
-RUN_ID = re.compile(r"\A\d{8}-\d{6}-[0-9a-f]{6}\Z")
 TRIAL = re.compile(r"\A[A-Za-z0-9][A-Za-z0-9._=+-]{0,99}\Z")
-_NUMBERS = re.compile(r"([0-9]{1,12})")
 SUMMARY_LIMIT = 256 * 1024
-"""Bytes of summary.json that are taken into the row."""
+"""Bytes of JSON that a row takes of a summary; of a longer one it takes less, and says what it left out."""
+LONGEST_SUMMARY = 64 << 20
+"""Bytes of a summary.json that is read at all: a thousand trials have about a tenth."""
+LEAST_NEEDED = ("windows", "front_end", "definitions", "send_lag_ms")
+"""Parts of each system in a summary in the order in which they are left out; the console shows none of them."""
+VERDICT = ("run", "outcome", "detail", "clock", "dilation", "byte_scale", "format")
+"""What is kept of a summary of any length, beside the fidelity's verdict."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,7 @@ class Download:
 
 def folder_of(run_id: str) -> Path:
     """Where the run's folder is, or will be. Raises ValueError for a text that is no run id."""
-    if not RUN_ID.match(run_id):
+    if not RUN_ID.fullmatch(run_id):
         raise ValueError(f"{run_id!r} is no run id")
     return Path(settings.RUNS_FOLDER) / run_id
 
@@ -75,22 +80,49 @@ def word_of(run_id: str) -> Word | None:
 
 
 def summary_of(run_id: str) -> dict[str, Any]:
-    """summary.json, or an empty object."""
-    return read_json(folder_of(run_id) / "summary.json", limit=SUMMARY_LIMIT) or {}
+    """summary.json for the row, or an empty object. Where it is shortened, `left_out` names what is missing."""
+    return shortened(read_json(folder_of(run_id) / "summary.json", limit=LONGEST_SUMMARY) or {})
+
+
+def shortened(summary: dict[str, Any]) -> dict[str, Any]:
+    """`summary` as it is if it fits `SUMMARY_LIMIT`; otherwise without its bulk, the least needed left out first."""
+    told, left_out = summary, []
+    for part in LEAST_NEEDED:
+        if _fits(told):
+            return told
+        left_out.append(f"systems.*.{part}")
+        systems = {name: _without(figures, part) for name, figures in told.get("systems", {}).items()}
+        told = told | {"systems": systems, "left_out": left_out}
+    for part in ("shares", "trials", "systems"):
+        if _fits(told):
+            return told
+        left_out.append(part)
+        told = _without(told, part) | {"left_out": left_out}
+    if _fits(told):
+        return told
+    verdict = {name: summary[name] for name in VERDICT if name in summary}
+    fidelity = summary.get("fidelity")
+    if isinstance(fidelity, dict):
+        verdict["fidelity"] = {"verdict": fidelity.get("verdict"), "reasons": [], "thresholds": [], "note": ""}
+    return verdict | {"left_out": [*left_out, "expectations", "fidelity.reasons", "fidelity.thresholds"]}
+
+
+def _fits(told: dict[str, Any]) -> bool:
+    return len(json.dumps(told)) <= SUMMARY_LIMIT
+
+
+def _without(told: Any, part: str) -> Any:
+    return {name: value for name, value in told.items() if name != part} if isinstance(told, dict) else told
 
 
 def trials_of(run_id: str) -> list[str]:
-    """Labels of the trials, in order; empty for a run that is a single trial itself."""
+    """Labels of the trials, in the order in which they were planned; empty for a run that is a single trial itself."""
+    folder = RunFolder(folder_of(run_id))
     try:
-        entries = [entry.name for entry in (folder_of(run_id) / "trials").iterdir() if entry.is_dir()]
-    except OSError:
+        names = [trial.name for trial in folder.trials()] if folder.trials_folder.is_dir() else []
+    except (OSError, RunFolderError):
         return []
-    return sorted((name for name in entries if TRIAL.match(name)), key=_in_reading_order)
-
-
-def _in_reading_order(label: str) -> list[tuple[bool, int, str]]:
-    """requests=8 before requests=16."""
-    return [(part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in _NUMBERS.split(label)]
+    return [name for name in names if TRIAL.match(name)]
 
 
 def trial_folder(run_id: str, trial: str) -> Path:

@@ -13,9 +13,10 @@ from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
+from testbed.experiment.run_folder import RUN_ID
 from webui.catalogue.selectors import experiment_list
 from webui.runs import services
-from webui.runs.folder import RUN_ID, folder_of, read_json, summary_of, word_of
+from webui.runs.folder import folder_of, read_json, summary_of, word_of
 from webui.runs.models import Backend, Origin, Run
 from webui.runs.specs import SpecFault, read_spec
 from webui.runs.states import ACTIVE, Outcome, State
@@ -27,7 +28,7 @@ SILENT_S = 60.0
 def runs_index() -> int:
     """Takes up new run folders and follows those that go on; returns how many rows changed."""
     try:
-        names = sorted(entry.name for entry in Path(settings.RUNS_FOLDER).iterdir() if RUN_ID.match(entry.name))
+        names = sorted(entry.name for entry in Path(settings.RUNS_FOLDER).iterdir() if RUN_ID.fullmatch(entry.name))
     except OSError:
         return 0
     known = set(Run.objects.values_list("pk", flat=True))

@@ -11,13 +11,13 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import secrets
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
+from testbed.experiment.run_folder import new_run_id
 from webui.accounts.models import User
 from webui.celery import app
 from webui.runs import selectors
@@ -41,11 +41,6 @@ class KeyReused(Exception):
         self.key = key
         self.run_id = run_id
         super().__init__(f"Idempotency-Key {key!r} was used for run {run_id} with another request")
-
-
-def run_id_make(*, now: datetime) -> str:
-    """A new run id: the moment in UTC and the six hex digits that label everything of the run."""
-    return f"{now.astimezone(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
 
 
 def run_start(
@@ -101,7 +96,7 @@ def _insert(
     digest: str,
 ) -> Run:
     return Run.objects.create(
-        id=run_id_make(now=timezone.now()),
+        id=new_run_id(timezone.now()),
         experiment=experiment,
         question=facts.question,
         systems=list(facts.systems),

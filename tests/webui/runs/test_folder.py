@@ -3,10 +3,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from webui.runs.folder import (
+    SUMMARY_LIMIT,
     download_path,
     downloads_of,
     folder_of,
@@ -61,6 +63,45 @@ def test_what_is_missing_or_too_long_is_none(tmp_path: Path) -> None:
     assert trials_of(RUN) == []
 
 
+def big_summary(folder: Path, systems: int, trials: int = 0) -> dict[str, Any]:
+    summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
+    figures = summary["systems"]["blink"]
+    summary["systems"] = {f"blink requests={number}": figures for number in range(systems)}
+    summary["trials"] = summary["trials"] * (trials or len(summary["trials"]))
+    (folder / "summary.json").write_text(json.dumps(summary))
+    return summary
+
+
+def test_of_a_long_summary_the_row_takes_the_figures_and_says_what_it_left_out(put_run: Callable[[str], Path]) -> None:
+    folder = put_run(RUN)
+    assert "left_out" not in summary_of(RUN)
+    whole = big_summary(folder, 100)
+    assert len(json.dumps(whole)) > SUMMARY_LIMIT
+    told = summary_of(RUN)
+    assert len(json.dumps(told)) <= SUMMARY_LIMIT
+    assert (told["outcome"], told["fidelity"], told["expectations"]) == (
+        whole["outcome"], whole["fidelity"], whole["expectations"],
+    )  # fmt: skip
+    assert told["systems"].keys() == whole["systems"].keys()
+    for name, figures in told["systems"].items():
+        assert figures["itl_ms"] == whole["systems"][name]["itl_ms"]
+    assert told["left_out"]
+    for path in told["left_out"]:
+        part = path.removeprefix("systems.*.")
+        assert all(part in whole["systems"][name] and part not in told["systems"][name] for name in told["systems"])
+
+
+def test_of_a_summary_of_any_length_the_verdict_is_kept(put_run: Callable[[str], Path]) -> None:
+    whole = big_summary(put_run(RUN), 1000, 5000)
+    whole["expectations"] = whole["expectations"] * 10_000
+    (folder_of(RUN) / "summary.json").write_text(json.dumps(whole))
+    told = summary_of(RUN)
+    assert len(json.dumps(told)) <= SUMMARY_LIMIT
+    assert told["outcome"] == "passed"
+    assert told["fidelity"]["verdict"] == "faithful"
+    assert {"systems", "trials", "expectations"} <= set(told["left_out"])
+
+
 def test_trials_by_their_labels_only(put_run: Callable[[str], Path]) -> None:
     folder = put_run(RUN)
     for name in ("blink-1", ".hidden", "blink rate=8"):
@@ -68,7 +109,11 @@ def test_trials_by_their_labels_only(put_run: Callable[[str], Path]) -> None:
     assert trials_of(RUN) == ["blink-1"]
     for number in (16, 8):
         (folder / "trials" / f"blink-requests={number}-r0").mkdir()
-    assert trials_of(RUN) == ["blink-1", "blink-requests=8-r0", "blink-requests=16-r0"]
+    planned = ["blink-requests=8-r0", "blink-requests=16-r0", "blink-1"]
+    (folder / "trials" / "order.json").write_text(json.dumps(planned))
+    assert trials_of(RUN) == planned
+    (folder / "trials" / "order.json").write_text("{")
+    assert trials_of(RUN) == []
     assert trial_folder(RUN, "") == folder
     assert trial_folder(RUN, "blink-1") == folder / "trials" / "blink-1"
     for bad in ("..", "a/b", ".", "x" * 200):

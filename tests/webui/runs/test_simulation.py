@@ -29,9 +29,9 @@ def make(db: None) -> Iterator[Callable[..., Run]]:
     def run(**fields: object) -> Run:
         from django.utils import timezone
 
-        from webui.runs.services import run_id_make
+        from testbed.experiment.run_folder import new_run_id
 
-        made.append(Run(**{"id": run_id_make(now=timezone.now()), "backend": "sim", "spec": SMALL} | fields))
+        made.append(Run(**{"id": new_run_id(timezone.now()), "backend": "sim", "spec": SMALL} | fields))
         return made[-1]
 
     yield run
