@@ -46,7 +46,7 @@ QDISCS: dict[str, tuple[str, bool, str]] = {
     "htb": ("r2q 10", True, "virtual lanes are HTB classes"),
     "pfifo": ("limit 10", True, "lanes queue in pfifo"),
     "tbf": ("rate 1mbit burst 5000 latency 10ms", False, "plain rate limits"),
-    "netem": ("delay 1ms", False, "kernel delay and loss; without it the soft RNIC delays and drops"),
+    "netem": ("delay 1ms", False, "delay and loss by the kernel; runs use neither"),
     "prio": ("bands 3", False, "strict priorities in the kernel; lanes do not need it"),
     "ets": ("bands 3", False, "enhanced transmission selection; lanes do not need it"),
     "fq": ("", False, "paced sending; the soft RNIC paces by itself"),
@@ -150,7 +150,13 @@ def _network() -> list[Finding]:
     said = _in_new_network("\n".join(script))
     if said is None:
         meaning = "no network namespace can be made"
-        return [Finding("network namespaces", "missing", meaning, "use a kernel with CONFIG_NET_NS")]
+        allowed = Path("/proc/self/ns/net").exists()
+        remedy = (
+            "this process may not make one: be root of the host, or give the container CAP_SYS_ADMIN and CAP_NET_ADMIN"
+            if allowed
+            else "use a kernel with CONFIG_NET_NS"
+        )
+        return [Finding("network namespaces", "missing", meaning, remedy)]
     answers = [line.split("|", 2) for line in said.splitlines() if line.count("|") >= 2]
     results = {name: (answer == "ok", words) for name, answer, words in answers}
     findings = [Finding("network namespaces", "ok", "can be made")]

@@ -133,8 +133,8 @@ class FidelityState(msgspec.Struct):
     """Role by node, of those that were ready at the barrier."""
     planned: tuple[str, ...] = ()
     """Nodes that the run had by its own word; empty where it said none."""
-    stopped: set[str] = set()
-    """Nodes whose log has its end."""
+    stopped: dict[str, int] = {}
+    """Exit code of the nodes whose log has its end, in the order of their ends (a set has none to snapshot)."""
     late: dict[str, list[tuple[int, int, int, int]]] = {}
     """By node: wakes, p50, p99, worst of each reading, in wall nanoseconds."""
     late_wakes: int = 0
@@ -196,8 +196,8 @@ class FidelityFold:
                 state.clock, state.dilation, state.planned = clock, dilation, nodes
             case NodeReady(role=role):
                 state.nodes[record.node] = role
-            case NodeStopped():
-                state.stopped.add(record.node)
+            case NodeStopped(code=code):
+                state.stopped[record.node] = code
             case RequestSent(lag=lag):
                 state.lags.append(lag)
             case event if record.t >= 0:
