@@ -1,9 +1,9 @@
 """The token reader: when to poll, whose tokens to fetch, and how to fetch them in few READs.
 
 One metadata READ (states and progress, 64 KiB) a poll. Requests without a first token are urgent and come first, a
-cycle's work is capped, the polling interval adapts between two bounds, and token reads that lie close together
-become one (summary, "token reader"; intervals, caps and sizes are not stated there). This file posts nothing and
-streams nothing; it answers the front end's questions.
+cycle's work is capped, the polling interval adapts between two bounds, and token reads of one urgency that lie close
+together become one (summary, "token reader"; intervals, caps and sizes are not stated there). This file posts nothing
+and streams nothing; it answers the front end's questions.
 """
 
 from __future__ import annotations
@@ -90,7 +90,8 @@ class TokenReader:
             self._measured_at = now
 
     def plan(self, backlog: Iterable[TrackedRequest], unborn: int) -> list[TokenRead]:
-        """The READs of this cycle: urgent requests first, then the others from where the last cycle stopped.
+        """The READs of this cycle in order of posting: the urgent requests' first, then those of the others from where
+        the last cycle stopped; within each of the two by address.
 
         `backlog` are those with tokens to fetch; `unborn` counts requests that have no token at all.
         """
@@ -102,7 +103,11 @@ class TokenReader:
         if chosen and not chosen[-1].urgent:
             self._after = chosen[-1].number
         self._pace(found=bool(chosen), pressed=len(chosen) < len(waiting) or unborn > 0)
-        reads = coalesce((self._fetch(tracked) for tracked in chosen), self._parameters.coalesce_gap_bytes)
+        gap = self._parameters.coalesce_gap_bytes
+        fetches = [self._fetch(tracked) for tracked in chosen]
+        # Apart, since READs of one connection come back in the order of posting: no first token waits for another's.
+        reads = coalesce((fetch for fetch in fetches if fetch.urgent), gap)
+        reads += coalesce((fetch for fetch in fetches if not fetch.urgent), gap)
         self._reads += len(reads)
         return reads
 

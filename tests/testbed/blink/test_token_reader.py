@@ -34,7 +34,14 @@ def planned(one: TokenReader, backlog: list[TrackedRequest], unborn: int = 0) ->
 
 def test_urgent_requests_come_before_all_others() -> None:
     backlog = [*(tracked(number) for number in range(1, 6)), tracked(9, seen=0), tracked(8, seen=0)]
-    assert set(planned(reader(), backlog)) == {8, 9, 1}
+    assert planned(reader(), backlog) == [8, 9, 1]
+
+
+def test_an_urgent_read_does_not_grow_by_a_neighbour_that_can_wait() -> None:
+    """Both lie within the gap of each other, the one that can wait first."""
+    near = small(poll_work_cap=3, coalesce_gap_bytes=1 << 20)
+    reads = TokenReader(near, near.layout()).plan([tracked(1), tracked(2, seen=0), tracked(3)], 0)
+    assert [[fetch.tracked.number for fetch in read.parts] for read in reads] == [[2], [1, 3]]
 
 
 def test_a_capped_cycle_goes_on_where_the_last_one_stopped() -> None:
