@@ -126,6 +126,29 @@ def test_late_read_responses_shorten_the_second_try() -> None:
     assert (packet.reth.address, packet.reth.length) == (PLACE.address + 2 * MTU, 1000 - 2 * MTU)
 
 
+@pytest.mark.parametrize("period", [1, 300, 999])
+def test_steady_posting_to_a_silent_peer_does_not_put_the_timeout_off(period: int) -> None:
+    """The timer runs from the oldest unanswered packet: later ones do not start it anew (IBA 9.7.6.1.3)."""
+    bench = Bench(window_packets=1 << 14, retry_limit=2)
+    requester, timeouts, posts = bench.requester, [], 0
+    for now in range(4 * 1000):
+        if (due := requester.deadline()) is not None and due <= now:
+            requester.wake(now)
+            timeouts.append(now)
+        if requester.failed:
+            break
+        if now % period == 0:
+            posts += 1
+            bench.send(write(posts), now=now)
+        else:
+            bench.send(now=now)
+    assert timeouts == [1000, 2000, 3000]
+    assert bench.counters.timeouts == 3
+    assert bench.done()[0] == (1, CompletionStatus.RETRY_EXCEEDED)
+    assert {status for _, status in bench.done()[1:]} == {CompletionStatus.FLUSHED}
+    assert len(bench.done()) == posts
+
+
 def test_two_naks_of_one_gap_go_back_once() -> None:
     bench = Bench()
     bench.send(write(1, 1000))
