@@ -1,7 +1,7 @@
 """One generation call while it is served: its requests at the server, and their messages merged.
 
 Follows design serving.md §4.2: a client that goes away frees its slots, so whatever has not ended when a call is
-left is abandoned.
+left is abandoned. What a stop string has ended is finished: the slot is freed too, and the request counts as served.
 
 It may not know HTTP or bytes.
 """
@@ -47,6 +47,7 @@ class Call:
     def __exit__(self, *_: object) -> None:
         for index in tuple(self._open):
             self._end(index, "abandoned", failed=True)
+            self._server.abandon(self._requests[index].name)
 
     async def messages(self) -> AsyncGenerator[tuple[Choice, Tokens | Refused], None]:
         """Submits all requests; their messages as they come, until every choice has ended or one was refused."""
@@ -67,6 +68,7 @@ class Call:
         """To be called when the texts of a message were taken: counts tokens, ends the choice if it is whole."""
         if choice.reason is not None:
             self._end(choice.index, choice.reason, failed=False)
+            self._server.finish(self._requests[choice.index].name)
 
     def _note(self, index: int, message: Tokens | Refused) -> None:
         if isinstance(message, Refused):
@@ -79,7 +81,6 @@ class Call:
 
     def _end(self, index: int, reason: str, *, failed: bool) -> None:
         self._metrics.ended(started=self._open.pop(index), reason=reason, failed=failed)
-        self._server.abandon(self._requests[index].name)
 
 
 def _requests(server: ServerPort, generation: Generation, name: str) -> list[Request]:

@@ -15,7 +15,7 @@ from typing import Protocol
 import msgspec
 
 from testbed.machine import Message
-from testbed.serving.requests import Abandon, Refused, Request, Submit, Tokens
+from testbed.serving.requests import Abandon, Finish, Refused, Request, Submit, Tokens
 from testbed.serving.tokens import Vocabulary
 
 
@@ -55,6 +55,10 @@ class ServerPort(Protocol):
         """The client of `name` is gone; nothing more will be read. Does nothing if the request has ended."""
         ...
 
+    def finish(self, name: str) -> None:
+        """A stop string has ended the answer of `name`: served in full. Does nothing if the request has ended."""
+        ...
+
     def in_use(self, name: str) -> bool:
         """True while a request of that name is being served."""
         ...
@@ -90,7 +94,7 @@ def ends(message: Tokens | Refused) -> bool:
 class FrontEndPort:
     """A `ServerPort` over the front-end machine.
 
-    `deliver(message)` hands `Submit` and `Abandon` to the machine; what it answers comes in through `take`.
+    `deliver(message)` hands `Submit`, `Abandon` and `Finish` to the machine; what it answers comes in through `take`.
     """
 
     def __init__(self, card: ModelCard, vocabulary: Vocabulary, deliver: Callable[[Message], None]) -> None:
@@ -129,12 +133,17 @@ class FrontEndPort:
         if self._streams.pop(name, None) is not None:
             self._deliver(Abandon(name))
 
+    def finish(self, name: str) -> None:
+        """Tells the machine, if the request has not ended."""
+        if self._streams.pop(name, None) is not None:
+            self._deliver(Finish(name))
+
     def in_use(self, name: str) -> bool:
         """True while the request's last message has not come."""
         return name in self._streams
 
     def take(self, message: Tokens | Refused) -> None:
-        """A message of the machine. Those of abandoned requests fall on the floor."""
+        """A message of the machine. Those of requests that were abandoned or finished fall on the floor."""
         stream = self._streams.get(message.name)
         if stream is None:
             return

@@ -39,7 +39,7 @@ from testbed.machine import (
     RemoteAddress,
     UnexpectedMessage,
 )
-from testbed.serving.requests import Abandon, Submit
+from testbed.serving.requests import Abandon, Finish, Submit
 from testbed.serving.tokens import Vocabulary
 from testbed.units import Nanoseconds
 
@@ -88,13 +88,15 @@ class FrontEnd:
         return min((moment for moment in moments if moment is not None), default=None)
 
     def receive(self, now: Nanoseconds, message: Message) -> Effects:
-        """Takes a request, a client's disappearance or a completion."""
+        """Takes a request, a client's departure or a completion."""
         out: list[Effect] = []
         match message:
             case Submit(request=request):
                 self._submission.arrive(now, request, out)
             case Abandon(name=name):
-                self._abandon(name, out)
+                self._depart(name, out, satisfied=False)
+            case Finish(name=name):
+                self._depart(name, out, satisfied=True)
             case Completion():
                 self._completed(now, message, out)
             case _:
@@ -115,11 +117,13 @@ class FrontEnd:
             self._reader.posted(now)
         return out
 
-    def _abandon(self, name: str, out: list[Effect]) -> None:
+    def _depart(self, name: str, out: list[Effect], *, satisfied: bool) -> None:
+        """A client listens no more; `satisfied` says that it has its whole answer."""
         tracked = self._client.find(name)
         if tracked is None:
             return  # its last message and the news of its end have crossed
         tracked.abandoned = True
+        tracked.satisfied = satisfied
         self._client.leave(tracked)
         if tracked.stage is Stage.SERVING:
             self._clear(tracked, out)

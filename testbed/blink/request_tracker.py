@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from enum import Enum
 
-from testbed.blink.ring import ECHO_MASK, Descriptor, FinishReason, Progress
+from testbed.blink.ring import ECHO_MASK, IGNORE_EOS, Descriptor, FinishReason, Progress
+from testbed.events.schema import RequestAbandoned, RequestServed
 from testbed.serving.requests import Request
 from testbed.serving.tokens import TokenText, Vocabulary
 from testbed.serving.transitions import Transitions
@@ -77,6 +78,9 @@ class TrackedRequest:
         self.listening = True
         """False once the client is gone or has had its last message."""
         self.abandoned = False
+        """The client listens no more, by its own will: what is still to be done for it is dropped."""
+        self.satisfied = False
+        """It left with its whole answer, which a stop string ended: the request is served, not lost."""
         self.input_start = NOWHERE
         self.answer_start = NOWHERE
         self.slot = NOWHERE
@@ -125,6 +129,16 @@ class TrackedRequest:
             self.generated = min(progress.generated, self.request.max_tokens)
             self.reason = progress.reason
 
+    def epitaph(self) -> RequestServed | RequestAbandoned | None:
+        """What the log says at its end: served or abandoned; None where a refusal has said it already."""
+        if self.satisfied:
+            return RequestServed(self.number, self.seen, FinishReason.STOP.name.lower())
+        if self.abandoned:
+            return RequestAbandoned(self.number)
+        if self.finished and self.reason in (FinishReason.STOP, FinishReason.LENGTH):
+            return RequestServed(self.number, self.seen, self.reason.name.lower())
+        return None
+
     def descriptor(self, checksum: int) -> Descriptor:
         """The descriptor of this request for its slot. `checksum` is the prompt's CRC-32."""
         sampling = self.request.sampling
@@ -137,7 +151,7 @@ class TrackedRequest:
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             seed=sampling.seed,
-            flags=int(sampling.ignore_eos),
+            flags=IGNORE_EOS if sampling.ignore_eos else 0,
             prompt_checksum=checksum,
             incarnation=self.incarnation,
         )

@@ -29,7 +29,6 @@ from testbed.blink.slots import (
     state_of,
     with_cancel,
 )
-from testbed.events.schema import RequestAbandoned, RequestServed
 from testbed.machine import Effect, Emit
 
 
@@ -113,7 +112,5 @@ class SlotClearing:
         tracked.move(StageMove.END)
         del self._requests[tracked.number]
         self._holdings.drop(tracked)
-        if tracked.abandoned:
-            out.append(Emit(RequestAbandoned(tracked.number)))
-        elif tracked.reason in (FinishReason.STOP, FinishReason.LENGTH):
-            out.append(Emit(RequestServed(tracked.number, tracked.seen, tracked.reason.name.lower())))
+        if event := tracked.epitaph():
+            out.append(Emit(event))

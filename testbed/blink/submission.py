@@ -22,7 +22,6 @@ from testbed.blink.ring_link import Refresh, RingLink, Swap
 from testbed.blink.slots import SlotMove, moved
 from testbed.events.schema import (
     PromptWritten,
-    RequestAbandoned,
     RequestArrived,
     RequestTokenised,
     SlotFound,
@@ -111,7 +110,7 @@ class Submission:
             self._flush(out)
 
     def abandon(self, tracked: TrackedRequest, out: list[Effect]) -> None:
-        """The client of a request that has no slot yet is gone. One that has is dropped when its WRITEs are done."""
+        """The client of a request that has no slot yet has left. One that has is dropped when its WRITEs are done."""
         if tracked.stage in (Stage.TOKENISING, Stage.WAITING):
             self._drop(tracked, out)
 
@@ -242,5 +241,5 @@ class Submission:
         tracked.move(StageMove.END)
         self._client.leave(tracked)
         self._holdings.drop(tracked)
-        if tracked.abandoned:
-            out.append(Emit(RequestAbandoned(tracked.number)))
+        if event := tracked.epitaph():
+            out.append(Emit(event))

@@ -47,6 +47,15 @@ class Abandon(Message, frozen=True):
     name: str
 
 
+class Finish(Message, frozen=True):
+    """To a server: the client of `name` has its whole answer, since a stop string ended it; no more tokens please.
+
+    Stop strings are matched on text, which is the client's side of a server; the server only learns that it is over.
+    """
+
+    name: str
+
+
 class Tokens(Message, frozen=True):
     """From a server: the next tokens of a request. The last one has `reason`."""
 

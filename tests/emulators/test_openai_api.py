@@ -294,8 +294,32 @@ def test_metrics_add_up(http):
     assert counts[-1] == metric(http, "vllm:time_to_first_token_seconds_count")
 
 
+def logged(server, tag):
+    return [record.event for record in server.events("dpu0") if record.event.__struct_config__.tag == tag]
+
+
 def abandoned(server):
-    return sum(record.event.__struct_config__.tag == "request.abandoned" for record in server.events("dpu0"))
+    return len(logged(server, "request.abandoned"))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_answer_that_a_stop_string_ends_is_served_and_not_abandoned(server, http, stream):
+    before = abandoned(server)
+    name = f"stopped-{stream}"
+    body = {"prompt": "The", "max_tokens": 2000, "stop": ["e"], "ignore_eos": True, "stream": stream}
+    answer = http.post("/v1/completions", json=body, headers={"x-request-id": name})
+    assert '"finish_reason":"stop"' in answer.text
+
+    def served():
+        numbers = {event.request for event in logged(server, "request.arrived") if event.name == name}
+        return [event for event in logged(server, "request.served") if event.request in numbers]
+
+    wait_until(served)  # the log is written every 20 ms
+    number = served()[0].request
+    streamed = sum(event.count for event in logged(server, "tokens.streamed") if event.request == number)
+    assert [(event.tokens, event.reason) for event in served()] == [(streamed, "stop")]
+    assert streamed < 2000
+    assert abandoned(server) == before
 
 
 @pytest.mark.parametrize("moment", ["before the first token", "in the stream"])

@@ -263,6 +263,54 @@ def test_a_client_may_go_away_at_any_moment(steps: int) -> None:
     world.assert_nothing_is_held()
 
 
+@pytest.mark.parametrize("steps", range(0, 160, 3))
+def test_a_client_with_its_whole_answer_is_served_at_any_moment(steps: int) -> None:
+    """A stop string has matched: the slot is freed as for one that went away, but nothing has failed."""
+    world = World()
+    world.submit("stops", max_tokens=6)
+    world.submit("stays", max_tokens=6)
+    for _ in range(steps):
+        world.step()
+    before = len(world.tokens("stops"))
+    ended = world.ended("stops")
+    world.finish("stops")
+    world.finish("stops")
+    world.settle()
+    assert len(world.tokens("stops")) == before
+    assert len(world.tokens("stays")) == 6
+    assert not world.of(RequestAbandoned)
+    served = {event.request: (event.tokens, event.reason) for event in world.of(RequestServed)}
+    assert served == {1: (6, "length") if ended else (before, "stop"), 2: (6, "length")}
+    assert len(world.of(RequestServed)) == 2
+    world.assert_nothing_is_held()
+
+
+def test_a_request_that_is_finished_ends_long_before_its_limit() -> None:
+    world = World()
+    world.submit("a", max_tokens=200)
+    while len(world.tokens("a")) < 3:
+        world.step()
+    world.finish("a")
+    world.settle()
+    assert world.now < 100_000_000
+    (served,) = world.of(RequestServed)
+    assert (served.tokens, served.reason) == (len(world.tokens("a")), "stop")
+
+
+def test_a_request_that_was_refused_is_not_served_as_well() -> None:
+    """The end is known, but the tokens before it cannot be read."""
+    world = World(small(poll_interval_min=20_000_000, poll_interval_max=20_000_000))
+    metadata = world.layout.metadata_size
+    world.wire.mischief.fail = lambda _, verb: (
+        GONE if isinstance(verb, Read) and verb.length not in (metadata, metadata // 2) else None
+    )
+    world.submit("a", max_tokens=2)
+    world.settle()
+    assert world.refusal("a").reason == "unavailable"
+    assert not world.of(RequestServed)
+    world.assert_nothing_is_held()
+
+
 def test_a_prompt_nobody_has_claimed_is_withdrawn() -> None:
     world = World(small(max_batch=1))
     world.submit("a", max_tokens=50)

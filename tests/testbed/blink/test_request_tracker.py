@@ -5,8 +5,9 @@ from itertools import product
 import pytest
 
 from testbed.blink.request_tracker import STAGE_TABLE, Stage, StageMove, TrackedRequest
-from testbed.blink.ring import FinishReason, Progress
-from testbed.serving.requests import Request
+from testbed.blink.ring import IGNORE_EOS, FinishReason, Progress
+from testbed.events.schema import RequestAbandoned, RequestServed
+from testbed.serving.requests import Request, Sampling
 from testbed.serving.tokens import ByteVocabulary
 from testbed.serving.transitions import IllegalMove
 
@@ -72,3 +73,26 @@ def test_finished_is_when_all_is_seen() -> None:
     one.seen, one.reading = 2, False
     assert one.finished
     assert not one.urgent
+
+
+@pytest.mark.parametrize("reason", FinishReason)
+@pytest.mark.parametrize("seen", [2, 3])
+@pytest.mark.parametrize(("abandoned", "satisfied"), [(False, False), (True, False), (True, True)])
+def test_the_log_says_one_thing_at_the_end(reason: FinishReason, seen: int, abandoned: bool, satisfied: bool) -> None:
+    one = tracked()
+    one.note(Progress(3, reason, 0))
+    one.seen, one.abandoned, one.satisfied = seen, abandoned, satisfied
+    served = seen == 3 and reason in (FinishReason.STOP, FinishReason.LENGTH)
+    if satisfied:
+        assert one.epitaph() == RequestServed(1, seen, "stop")
+    elif abandoned:
+        assert one.epitaph() == RequestAbandoned(1)
+    else:
+        assert one.epitaph() == (RequestServed(1, 3, reason.name.lower()) if served else None)
+
+
+@pytest.mark.parametrize("ignore_eos", [False, True])
+def test_the_descriptor_has_the_flag_for_the_end_of_sequence(ignore_eos: bool) -> None:
+    one = TrackedRequest(Request("a", "", 5, Sampling(ignore_eos=ignore_eos)), 1, [1], ByteVocabulary())
+    one.input_start = one.answer_start = one.slot = 0
+    assert bool(one.descriptor(0).flags & IGNORE_EOS) is ignore_eos

@@ -36,7 +36,7 @@ from testbed.machine import (
 from testbed.network.memory_region import LocalMemory, PlainMemory
 from testbed.serving.cost_model import CostModel, read_profile
 from testbed.serving.engine import Engine
-from testbed.serving.requests import Abandon, Refused, Request, Sampling, Submit, Tokens
+from testbed.serving.requests import Abandon, Finish, Refused, Request, Sampling, Submit, Tokens
 from testbed.serving.text_model import TextModel
 from testbed.serving.tokens import ByteVocabulary, Vocabulary
 
@@ -175,6 +175,9 @@ class World:
     def abandon(self, name: str, node: str = "dpu0") -> None:
         self.hosts[node].deliver(self.now, "front_end", Abandon(name))
 
+    def finish(self, name: str, node: str = "dpu0") -> None:
+        self.hosts[node].deliver(self.now, "front_end", Finish(name))
+
     def step(self, until: int | None = None) -> bool:
         """Goes on to the next thing that happens; False if nothing does, or nothing before `until`."""
         moments = [self.wire.deadline(), *(host.deadline() for host in self.hosts.values())]
@@ -217,7 +220,8 @@ class World:
         if any(isinstance(m, Tokens) and m.name == name and m.reason for m in self.answers):
             return True
         number = self.number(name)
-        return any(type(e).__name__ == "RequestAbandoned" and e.request == number for _, _, e in self.events)
+        over = {"RequestAbandoned", "RequestServed"}
+        return any(type(e).__name__ in over and e.request == number for _, _, e in self.events)
 
     def number(self, name: str) -> int:
         return next(e.request for _, _, e in self.events if type(e).__name__ == "RequestArrived" and e.name == name)
