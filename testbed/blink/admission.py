@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from testbed.blink.ring import DamagedDescriptor, Descriptor, FinishReason, RingView, tokens_from
+from testbed.blink.ring import IGNORE_EOS, DamagedDescriptor, Descriptor, FinishReason, RingView, tokens_from
 from testbed.blink.slots import (
     LostSlot,
     SlotMove,
@@ -35,7 +35,7 @@ class SlotGeneration(Generation):
     __slots__ = ("answer_start", "incarnation", "slot")
 
     def __init__(self, slot: int, incarnation: int, found: Descriptor, tail: tuple[int, int], blocks: tuple[int, ...]):
-        sampling = Sampling(found.temperature, found.top_p, found.seed, bool(found.flags & 1))
+        sampling = Sampling(found.temperature, found.top_p, found.seed, bool(found.flags & IGNORE_EOS))
         super().__init__(found.request, found.prompt_tokens, found.max_tokens, sampling, tail, blocks)
         self.slot = slot
         self.incarnation = incarnation

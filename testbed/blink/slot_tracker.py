@@ -3,7 +3,7 @@
 A local availability cache, refreshed by one RDMA READ of the whole state plane (or by the token reader's metadata
 reads, which bring it along), and a circular search that starts at a hint, amortised O(1) (summary, "slot tracker").
 The cache may be wrong where several front ends share a ring; the compare-and-swap that follows finds out, and
-`learn` takes what it saw. This file posts nothing.
+`give` takes what it saw. This file posts nothing.
 """
 
 from __future__ import annotations
