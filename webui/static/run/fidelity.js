@@ -6,7 +6,8 @@ const MS = 1e6;
 const SHORTEST_READING = 50 * MS;
 const UNTIMED_ROLES = new Set(["host"]);
 const BUSY_HOST = new Set(["lateness p99", "CPU pressure", "send lag p99"]);
-const WEIGHTS = [50, 49, 1];
+const FEWEST_WAKES = 100;
+const FEW = "nodes with few wakes";
 
 /** @typedef {{name: string, unit: string, faithful: number, invalid: number, needed: boolean}} Limit */
 /** @typedef {{name: string, unit: string, measured: number | null, limit: number, invalid: number, held: boolean | null, where: string}} Threshold */
@@ -25,6 +26,9 @@ export class FidelityFold {
     /** @type {number[]} */ this.pressure = [];
     this.pressureMissing = false;
     /** @type {number[]} */ this.lags = [];
+    /** @type {string[]} */ this.planned = [];
+    /** @type {Set<string>} */ this.stopped = new Set();
+    this.over = false;
     this.version = 0;
   }
 
@@ -35,7 +39,9 @@ export class FidelityFold {
     if (missing) add(gaps, event.node, Math.abs(missing));
     seq.set(event.node, event.seq + 1);
     switch (event.type) {
-      case "run.started": this.clock = event.clock; this.dilation = event.dilation; break;
+      case "run.started": this.clock = event.clock; this.dilation = event.dilation; this.planned = event.nodes ?? []; break;
+      case "node.stopped": this.stopped.add(event.node); break;
+      case "run.finished": this.over = true; break;
       case "node.ready": this.nodes.set(event.node, event.role); break;
       case "request.sent": this.lags.push(event.lag); break;
       default: if (event.t >= 0) this.#reading(event); return;
@@ -46,16 +52,17 @@ export class FidelityFold {
   /** @param {import("./order.js").Event} event */
   #reading(event) {
     const { drops, packets, resent, sent, icrc } = this.counts;
-    if (event.type === "clock.measured" && event.wakes > 0) {
+    if (event.type === "clock.measured") {
       const list = this.late.get(event.node) ?? [];
-      list.push([event.wakes, event.p50, event.p99, event.worst]);
+      if (event.wakes > 0) list.push([event.wakes, event.p50, event.p99, event.worst]);
       this.late.set(event.node, list);
     } else if (event.type === "link.measured") {
-      add(drops, event.port, event.drops);
-      add(packets, event.port, event.packets);
+      const place = event.lane < 0 ? event.port : `${event.port} VL${event.lane}`;
+      add(drops, place, event.drops);
+      add(packets, place, event.packets);
       if (event.interval >= SHORTEST_READING && event.setting_bits_per_s > 0) {
         const over = (100 * event.rate_bits_per_s) / event.setting_bits_per_s - 100;
-        this.excess.set(event.port, Math.max(over, this.excess.get(event.port) ?? over));
+        this.excess.set(place, Math.max(0, over, this.excess.get(place) ?? 0));
       }
     } else if (event.type === "rnic.measured") {
       add(sent, event.rnic, event.packets_sent);
@@ -71,8 +78,9 @@ export class FidelityFold {
   result() {
     const simulated = this.clock === "simulated";
     const thresholds = this.limits.filter((limit) => !simulated || limit.name === "log gaps").map((limit) => this.#judge(limit));
-    const missing = simulated ? [] : this.#missing(thresholds);
-    const far = thresholds.some((one) => one.measured !== null && one.measured > one.invalid);
+    const headless = this.planned.filter((node) => !this.nodes.has(node)).map((node) => `incomplete log: nothing of ${node}`);
+    const missing = [...headless, ...this.#endless(), ...(simulated ? [] : this.#missing(thresholds))];
+    const far = headless.length > 0 || thresholds.some((one) => one.measured !== null && one.measured > one.invalid);
     const crossed = thresholds.some((one) => one.held === false);
     return { verdict: far ? "invalid" : crossed || missing.length ? "degraded" : "faithful", thresholds, missing, simulated };
   }
@@ -88,7 +96,7 @@ export class FidelityFold {
   #measure(name) {
     const { drops, packets, resent, sent, icrc, seq, gaps } = this.counts;
     switch (name) {
-      case "lateness p99": return worst(map(this.late, (readings) => lateBound(readings) / MS / this.dilation));
+      case "lateness p99": return worst(map(byWakes(this.late), (readings) => lateEstimate(readings) / MS / this.dilation));
       case "link over its setting": return worst(this.excess);
       case "drops": return worst(perMillion(drops, packets));
       case "resent packets": return worst(perMillion(resent, sent));
@@ -98,6 +106,12 @@ export class FidelityFold {
       case "log gaps": return worst(new Map([...seq.keys()].map((node) => [node, gaps.get(node) ?? 0])));
       default: return [null, ""];
     }
+  }
+
+  /** Nodes whose log has no end; none is missed while the run goes on. */
+  #endless() {
+    const silent = this.over ? this.planned.filter((node) => this.nodes.has(node) && !this.stopped.has(node)) : [];
+    return silent.map((node) => `incomplete log: no node.stopped of ${node}`);
   }
 
   /** @param {Threshold[]} thresholds */
@@ -118,15 +132,52 @@ export class FidelityFold {
 /** Whether a busy host is what crosses this threshold. @param {string} name */
 export const isBusyHost = (name) => BUSY_HOST.has(name);
 
-/** An upper bound of the 99th percentile over readings (wakes, p50, p99, worst). @param {number[][]} readings */
-export function lateBound(readings) {
-  const parts = readings.flatMap(([wakes, ...values]) => values.map((value, place) => [value, wakes * WEIGHTS[place]]));
+/** Readings by node; those of nodes with too few wakes for a p99 of their own together. @param {Map<string, number[][]>} late */
+function byWakes(late) {
+  const own = new Map([...late].filter(([, readings]) => wakesOf(readings) >= FEWEST_WAKES));
+  const rest = [...late].filter(([node]) => !own.has(node)).flatMap(([, readings]) => readings);
+  if (wakesOf(rest) >= FEWEST_WAKES || (rest.length && !own.size)) own.set(FEW, rest);
+  return own;
+}
+
+/** @param {number[][]} readings */
+const wakesOf = (readings) => readings.reduce((sum, [wakes]) => sum + wakes, 0);
+
+/** The 99th percentile over readings (wakes, p50, p99, worst), as testbed.metrics.fidelity estimates it. @param {number[][]} readings */
+export function lateEstimate(readings) {
+  /** @type {number[][]} */ const parts = [];
+  for (const [wakes, p50, p99, most] of readings) {
+    const low = Math.max(p50, 1), high = Math.max(p99, 1);
+    const top = normalScore(Math.min(0.99, 1 - 0.5 / Math.max(wakes, 2)));
+    parts.push([p50, 50 * wakes]);
+    for (const score of UPPER_SCORES) parts.push([Math.min(low * (high / low) ** (score / top), most), wakes]);
+  }
   parts.sort((a, b) => a[0] - b[0] || a[1] - b[1]);
-  const needed = 99 * readings.reduce((sum, reading) => sum + reading[0], 0);
+  const needed = 99 * wakesOf(readings);
   let reached = 0;
-  for (const [value, weight] of parts) { reached += weight; if (reached >= needed) return value; }
+  for (const [value, weight] of parts) { reached += weight; if (reached >= needed) return Math.round(value); }
   return 0;
 }
+
+/** Standard normal distribution function by its series about 0, exact to the last digits for |x| < 4. @param {number} x */
+function normal(x) {
+  let term = x, sum = x;
+  for (let n = 3; Math.abs(term) > 1e-17; n += 2) { term *= (x * x) / n; sum += term; }
+  return 0.5 + (sum * Math.exp((-x * x) / 2)) / Math.sqrt(2 * Math.PI);
+}
+
+/** The score below which a share `p` (0.5 to 0.995) of a normal law lies, by Newton's method. @param {number} p */
+function normalScore(p) {
+  let x = 0;
+  for (let round = 0; round < 50; round++) {
+    const step = ((normal(x) - p) * Math.sqrt(2 * Math.PI)) / Math.exp((-x * x) / 2);
+    x -= step;
+    if (Math.abs(step) < 1e-15) break;
+  }
+  return x;
+}
+
+const UPPER_SCORES = Array.from({ length: 50 }, (_, step) => normalScore(0.505 + step / 100));
 
 /** @param {number[]} lags */
 function sendLag(lags) {
