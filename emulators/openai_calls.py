@@ -88,10 +88,11 @@ def _requests(server: ServerPort, generation: Generation, name: str) -> list[Req
     requests: list[Request] = []
     taken: set[str] = set()
     for prompt in generation.prompts:
+        ids = () if isinstance(prompt, str) else prompt
         text = prompt if isinstance(prompt, str) else text_of(server.vocabulary, prompt)
         limit = generation.max_tokens
         if limit is None:
-            limit = max(1, server.card.max_model_len - len(server.vocabulary.encode(text)))
+            limit = max(1, server.card.max_model_len - len(ids or server.vocabulary.encode(text)))
         for _ in range(generation.choices):
             place = len(requests)
             own = _free_name(server, name if place == 0 else f"{name}.{place}", taken)
@@ -103,7 +104,9 @@ def _requests(server: ServerPort, generation: Generation, name: str) -> list[Req
                 seed=seed & _SEED_MASK,
                 ignore_eos=generation.ignore_eos,
             )
-            requests.append(Request(name=own, prompt=text, max_tokens=limit, sampling=sampling))
+            requests.append(
+                Request(name=own, prompt=text, max_tokens=limit, sampling=sampling, prompt_ids=ids)
+            )
     return requests
 
 

@@ -36,6 +36,10 @@ HOTTEST = 100.0
 """Highest temperature that is taken; beyond it every token is as likely as any other anyway."""
 
 
+LEAST_TOP_P = 1e-45
+"""Lowest top_p that is taken: a descriptor holds it as a 32-bit float, and what is far smaller would be 0 there."""
+
+
 def problem_with(request: Request) -> str | None:
     """What makes a request invalid, or None."""
     sampling = request.sampling
@@ -45,7 +49,18 @@ def problem_with(request: Request) -> str | None:
         return f"temperature must be 0 to {HOTTEST:g}, not {sampling.temperature}"
     if not 0 < sampling.top_p <= 1:
         return f"top_p must be above 0 and at most 1, not {sampling.top_p}"
+    if sampling.top_p < LEAST_TOP_P:
+        return f"top_p must be at least {LEAST_TOP_P:g} (it is carried as a 32-bit float), not {sampling.top_p}"
     return None
+
+
+class _TooLong(Exception):
+    """A prompt that the context cannot hold, whatever else is in it."""
+
+    def __init__(self, length: int, unit: str) -> None:
+        self.length = length
+        self.unit = unit
+        super().__init__(length, unit)
 
 
 class Submission:
@@ -91,14 +106,17 @@ class Submission:
         if problem := problem_with(request):
             self._client.turn_away(number, name, "invalid_request", problem, out)
             return
-        # So long a text cannot fit whatever its tokens are: it is not worth the tokeniser's time.
-        if len(request.prompt) // self._vocabulary.longest_token_bytes > self._context:
-            self._client.turn_away(number, name, *self._too_long(len(request.prompt), "characters", request), out)
+        try:
+            prompt = self._tokens_of(request)
+        except _TooLong as too_long:
+            self._client.turn_away(number, name, *self._too_long(too_long.length, too_long.unit, request), out)
             return
-        prompt = self._vocabulary.encode(request.prompt)
+        except KeyError as error:
+            self._client.turn_away(number, name, "invalid_request", f"there is no token {error}", out)
+            return
         tracked = TrackedRequest(request, number, prompt, self._vocabulary)
         self._client.join(tracked)
-        ready = now + len(prompt) * self._parameters.tokenise_per_token
+        ready = now if request.prompt_ids else now + len(prompt) * self._parameters.tokenise_per_token
         heapq.heappush(self._tokenising, (ready, number, tracked))
 
     def advance(self, now: Nanoseconds, out: list[Effect]) -> None:
@@ -165,6 +183,19 @@ class Submission:
             self._waiting.appendleft(tracked)
             self.advance(now, out)
         return False
+
+    def _tokens_of(self, request: Request) -> list[int]:
+        """The prompt's ids: the client's own, or the text's. Raises _TooLong, and KeyError for an id that is none."""
+        if request.prompt_ids:
+            if len(request.prompt_ids) > self._context:
+                raise _TooLong(len(request.prompt_ids), "tokens")
+            for token in request.prompt_ids:
+                self._vocabulary.token_bytes(token)
+            return list(request.prompt_ids)
+        # So long a text cannot fit whatever its tokens are: it is not worth the tokeniser's time.
+        if len(request.prompt) // self._vocabulary.longest_token_bytes > self._context:
+            raise _TooLong(len(request.prompt), "characters")
+        return self._vocabulary.encode(request.prompt)
 
     def _is_due(self, now: Nanoseconds) -> bool:
         return self._flush_at is not None and self._flush_at <= now

@@ -33,6 +33,9 @@ class Request(msgspec.Struct, frozen=True):
     """When an open-loop client meant to send it."""
     prompt_tokens: int = 0
     """What the client's own tokeniser made of the prompt, for its log; 0 where it has none. No server looks at it."""
+    prompt_ids: tuple[int, ...] = ()
+    """The prompt as token ids. Where there are any the server takes them as they are, and `prompt` is only their text
+    for whoever reads: text made from ids does not always give the same ids again."""
 
 
 class Submit(Message, frozen=True):

@@ -101,6 +101,28 @@ def test_token_ids_as_a_prompt_are_their_text(client, vocabulary):
     assert ids.usage == text.usage
 
 
+def test_token_ids_are_served_as_they_are(client, vocabulary):
+    """These spell a text that the tokeniser would cut in fewer pieces; a special token has no text at all."""
+    ids = [71, 70, 77, 77, 80]
+    spelt = b"".join(map(vocabulary.token_bytes, ids)).decode()
+    assert len(vocabulary.encode(spelt)) == 3
+    said = {"model": MODEL, "max_tokens": 2, "extra_body": LONG}
+    assert client.completions.create(prompt=ids, **said).usage.prompt_tokens == 5
+    assert client.completions.create(prompt=[*ids, vocabulary.eos], **said).usage.prompt_tokens == 6
+    assert client.completions.create(prompt=[ids, [vocabulary.eos]], **said).usage.prompt_tokens == 6
+    assert client.completions.create(prompt=spelt, **said).usage.prompt_tokens == 3
+
+
+@pytest.mark.parametrize("place", [0, 2])
+def test_token_id_that_there_is_not_is_a_bad_request(client, vocabulary, place):
+    ids = [71, 70]
+    ids.insert(place, vocabulary.size)
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.completions.create(model=MODEL, prompt=ids, max_tokens=2)
+    assert caught.value.param == "prompt"
+    assert str(vocabulary.size) in caught.value.message
+
+
 def test_stop_string_ends_the_answer(client):
     said = {"model": MODEL, "prompt": "The", "max_tokens": 40, "seed": 2, "extra_body": LONG}
     whole = client.completions.create(**said).choices[0].text

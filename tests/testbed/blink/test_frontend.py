@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from testbed.blink.ring import FinishReason, pack_progress
+from testbed.blink.ring import FinishReason, RingView, pack_progress, tokens_from
 from testbed.blink.slots import SlotState, incarnation_of, pack, state_of
 from testbed.events.schema import (
     GraphSelected,
@@ -15,6 +15,7 @@ from testbed.events.schema import (
     RequestArrived,
     RequestRefused,
     RequestServed,
+    RequestTokenised,
     SlotFound,
     TokensRead,
     VerbFailed,
@@ -47,6 +48,12 @@ GONE = CompletionStatus.RETRY_EXCEEDED
         ({"top_p": 0.0}, "invalid_request", "top_p must be above 0 and at most 1, not 0.0"),
         ({"top_p": 1.1}, "invalid_request", "top_p"),
         ({"top_p": float("nan")}, "invalid_request", "top_p"),
+        ({"top_p": 1e-300}, "invalid_request", "top_p must be at least 1e-45 (it is carried as a 32-bit float)"),
+        ({"prompt_ids": (1, 257)}, "invalid_request", "there is no token 257"),
+        ({"prompt_ids": (1, -1)}, "invalid_request", "there is no token -1"),
+        ({"prompt_ids": (1, 1 << 70)}, "invalid_request", f"there is no token {1 << 70}"),
+        ({"prompt_ids": (1,) * 257}, "context_length_exceeded", "257 tokens of prompt"),
+        ({"prompt_ids": (1,) * 250, "max_tokens": 7}, "context_length_exceeded", "250 tokens of prompt and 7 tokens"),
         ({"prompt": ""}, "invalid_request", "the prompt is empty"),
         ({"prompt": "x" * 300}, "context_length_exceeded", "300 characters"),
         ({"prompt": "x" * 250, "max_tokens": 7}, "context_length_exceeded", "250 tokens of prompt and 7 tokens"),
@@ -71,6 +78,30 @@ def test_prompt_and_answer_may_fill_the_context_exactly() -> None:
     world.submit("full", "x" * 250, max_tokens=6)
     world.settle()
     assert len(world.tokens("full")) == 6
+
+
+def test_the_smallest_top_p_and_temperature_are_served() -> None:
+    world = World()
+    world.submit("a", top_p=1e-45, temperature=1.0)
+    world.submit("b", top_p=1.0, temperature=1e-300)
+    world.settle()
+    assert len(world.tokens("a")) == len(world.tokens("b")) == 4
+
+
+def test_a_prompt_of_token_ids_reaches_the_gpu_as_it_is() -> None:
+    """Whatever its text would be: here the ids are not UTF-8, and the end of sequence has no text at all."""
+    ids = (255, 0, 256, 128, 72)
+    world = World(small(tokenise_per_token=1_000_000))
+    world.submit("a", "not these words", prompt_ids=ids)
+    while not world.of(PromptWritten):
+        world.step()
+    (found,) = world.of(SlotFound)
+    written = RingView(world.memory, world.layout).descriptor(found.slot, world.of(PromptWritten)[0].incarnation)
+    assert tuple(tokens_from(RingView(world.memory, world.layout).prompt(written))) == ids
+    assert world.now < 1_000_000  # what is tokens already takes no tokeniser's time
+    world.settle()
+    assert {message.prompt_tokens for message in world.answers if isinstance(message, Tokens)} == {5}
+    assert [event.tokens for event in world.of(RequestTokenised)] == [5]
 
 
 def test_an_answer_larger_than_its_arena_is_refused() -> None:

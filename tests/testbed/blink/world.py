@@ -167,9 +167,15 @@ class World:
         self.answers.append(deliver.message)
 
     def submit(
-        self, name: str, prompt: str = "Hello", max_tokens: int = 4, node: str = "dpu0", **sampling: Any
+        self,
+        name: str,
+        prompt: str = "Hello",
+        max_tokens: int = 4,
+        node: str = "dpu0",
+        prompt_ids: tuple[int, ...] = (),
+        **sampling: Any,
     ) -> None:
-        request = Request(name, prompt, max_tokens, Sampling(**{"seed": 1, **sampling}))
+        request = Request(name, prompt, max_tokens, Sampling(**{"seed": 1, **sampling}), prompt_ids=prompt_ids)
         self.hosts[node].deliver(self.now, "front_end", Submit(request))
 
     def abandon(self, name: str, node: str = "dpu0") -> None:

@@ -30,7 +30,7 @@ export class Topology {
     const height = this.#lay(svg, plan);
     svg.setAttribute("viewBox", `0 0 ${this.width} ${height}`);
     box.replaceChildren(svg);
-    sub.textContent = `${plan.nodes.length} nodes, ${plan.fabrics.length} fabrics; true rates`;
+    sub.textContent = `${plan.nodes.length} nodes, ${plan.fabrics.length} fabrics; load of the emulated links, towards each node`;
   }
 
   /** Rows: nodes that touch only the fabric below, the fabric, nodes between two fabrics, and so on. @param {Element} svg @param {{nodes: Node[], fabrics: {name: string, roce: boolean, mtu: number}[]}} plan */

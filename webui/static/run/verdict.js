@@ -114,7 +114,7 @@ export class Verdict {
     const reasons = final ? final.reasons ?? [] : now.missing;
     const note = final?.note ?? "";
     const missing = reasons.filter((/** @type {string} */ reason) => reason.startsWith("no "));
-    say(part("fidelity-words"), missing.length && !run.outcome ? `Still missing: ${missing.join("; ")}.` : missing.length ? `${sentence(missing.join("; "))}.` : verdict !== "faithful" && crossed ? "Latencies are upper bounds." : note ? `${sentence(note)}.` : "");
+    say(part("fidelity-words"), missing.length && !run.outcome ? `Still missing: ${missing.join("; ")}.` : missing.length ? `${sentence(missing.join("; "))}.` : verdict === "invalid" && crossed ? "Its figures say nothing about the system." : verdict !== "faithful" && crossed ? "Latencies are upper bounds." : note ? `${sentence(note)}.` : "");
   }
 }
 
