@@ -14,23 +14,13 @@ import asyncio
 from emulators.completions_client import CompletionsClient
 from emulators.http_node import run_http_node, stopped_or_failed
 from emulators.node_asyncio import AsyncNode
-from emulators.openai_api import API_PORT
 from testbed.experiment.assembly import assemble_node
-from testbed.experiment.plan import Plan
+from testbed.experiment.server_address import API_PORT, front_address, server_of
 from testbed.machine import Deliver, MachineError
 from testbed.serving.requests import Abandon, Refused, Request, Submit, Tokens
 from testbed.serving.tokens import deepseek_vocabulary
 from testbed.units import Nanoseconds
 from testbed.workload.client import OpenLoopClient
-
-
-def server_address(plan: Plan) -> str:
-    """The front address of the plan's server, its DPU. Raises ValueError if there is none."""
-    for node in plan.nodes:
-        for port in node.ports:
-            if node.role == "dpu" and port.fabric == "front":
-                return port.address
-    raise ValueError("the plan has no DPU with a port on the front network")
 
 
 class Courier:
@@ -88,7 +78,7 @@ async def live(node: AsyncNode) -> None:
     (machine,) = assemble_node(run.plan, run.name, run.memories, deepseek_vocabulary()).machines
     if not isinstance(machine, OpenLoopClient):
         raise MachineError(f"{run.name} of {run.plan.kind} is no open-loop client")
-    url = f"http://{server_address(run.plan)}:{API_PORT}"
+    url = f"http://{front_address(server_of(run.plan))}:{API_PORT}"
     async with CompletionsClient(url, timeout_s=run.plan.time_limit_s) as api:
         courier = Courier(node, machine, api)
         run.attach((machine,), outside=courier.carry)

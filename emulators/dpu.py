@@ -13,12 +13,13 @@ import time
 from emulators.http_node import run_http_node, stopped_or_failed
 from emulators.node import NodeRun
 from emulators.node_asyncio import AsyncNode
-from emulators.openai_api import API_PORT, listen, make_application
+from emulators.openai_api import listen, make_application
 from emulators.promptness import DPU_TURN, ask_for_turns
 from emulators.provisioning import read_provisions
 from emulators.server_port import FrontEndPort, ModelCard
 from testbed.experiment.assembly import SYSTEMS, assemble_node, parameters_of
-from testbed.experiment.plan import NodePlan, Plan
+from testbed.experiment.plan import Plan
+from testbed.experiment.server_address import API_PORT, front_address
 from testbed.machine import Deliver, MachineError, Message
 from testbed.serving.requests import Refused, Tokens
 from testbed.serving.text_model import bundled_text
@@ -26,14 +27,6 @@ from testbed.serving.tokens import Vocabulary, deepseek_vocabulary
 from testbed.units import Nanoseconds
 
 _LOOK_S = 0.002
-
-
-def front_address(node: NodePlan) -> str:
-    """The node's address on the front network. Raises ValueError if it has none."""
-    for port in node.ports:
-        if port.fabric == "front":
-            return port.address
-    raise ValueError(f"{node.name} has no port on the front network")
 
 
 async def live(node: AsyncNode) -> None:

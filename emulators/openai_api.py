@@ -39,9 +39,6 @@ from testbed.serving.requests import Refused
 VERSION = "0.1.0"
 """What `GET /version` says: Looplane's own, as in pyproject.toml."""
 
-API_PORT = 8000
-"""Where an emulated server listens on its front port."""
-
 LARGEST_BODY = 16 << 20
 """Bytes of a request body; more is answered with 413."""
 

@@ -19,6 +19,7 @@ import msgspec
 from testbed.events.log import EventWriter, decode_record
 from testbed.events.schema import CaptureFinished, NodeStopped
 from testbed.experiment.plan import NodePlan, Plan
+from testbed.experiment.server_address import API_PORT, front_address, server_of
 from topologies import silicon
 from topologies.bench_network import BenchNetwork, Say
 from topologies.bench_pids import software_pids
@@ -35,7 +36,6 @@ from topologies.processes import (
     python_environment,
 )
 from topologies.programs import ProgramFailed
-from topologies.relay import API_PORT
 
 _START_PATIENCE_S = 60.0
 _STOP_PATIENCE_S = 3.0
@@ -151,17 +151,15 @@ class BenchNodes:
 
     def start_relay(self) -> None:
         """Opens a port on loopback that leads to the serving node, and says where in control/serve.json."""
-        server = next(
-            node for node in self.plan.nodes if node.role != "client" and any(p.fabric == "front" for p in node.ports)
-        )
+        server = server_of(self.plan)
         clients = [node for node in self.plan.nodes if node.role == "client"]
-        address = next(port.address for port in server.ports if port.fabric == "front")
         # From a client's namespace the way leads over the front network; without one, from the server's own.
         inside = self._network.fabric.pid_of((clients[0] if clients else server).name)
         ready = self._folder / "control" / "relay.json"
         ready.unlink(missing_ok=True)
+        target = f"{front_address(server)}:{API_PORT}"
         command = module_command(
-            "topologies.relay", "--network", str(inside), "--target", f"{address}:{API_PORT}", "--ready", str(ready)
+            "topologies.relay", "--network", str(inside), "--target", target, "--ready", str(ready)
         )
         self._relay = self._table.start("relay", command, Placement(cell="bench"), python_environment())
         self._await(self._relay, ready)

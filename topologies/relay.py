@@ -23,8 +23,6 @@ from pathlib import Path
 
 from topologies.namespaces import enter_network
 
-API_PORT = 8000
-"""Where a serving node listens on the front network (`emulators.openai_api.API_PORT`; a test holds them equal)."""
 _CHUNK = 65_536
 _CONNECT_PATIENCE_S = 10.0
 

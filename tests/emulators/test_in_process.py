@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from emulators.dpu import front_address, model_card
+from emulators.dpu import model_card
 from emulators.in_process import PacedServer
 from testbed.events.log import check_log, read_log
 from testbed.experiment.plan import write_plan
@@ -74,11 +74,7 @@ def test_address_that_cannot_be_had_is_bad_input(start, make_plan, tmp_path):
     assert "192.0.2.1" in process.stdout.read().decode()
 
 
-def test_front_address_and_card(make_plan, tmp_path):
-    plan = make_plan(tmp_path)
-    assert front_address(plan.node("dpu0")) == next(p.address for p in plan.node("dpu0").ports if p.fabric == "front")
-    with pytest.raises(ValueError, match="gpu0"):
-        front_address(plan.node("gpu0"))
+def test_card(make_plan, tmp_path):
     card = model_card(make_plan(tmp_path, context_tokens=4096))
     assert (card.id, card.max_model_len) == ("llama-3-8b", 4096)
 

@@ -16,16 +16,10 @@ from pathlib import Path
 import pytest
 from bench_tree import wait_for
 
-import topologies.relay
-from emulators.openai_api import API_PORT
 from topologies.namespaces import network_of
 from topologies.programs import run
 
 pytestmark = [pytest.mark.root, pytest.mark.usefixtures("unchanged_host")]
-
-
-def test_the_port_is_the_one_that_nodes_serve_on() -> None:
-    assert topologies.relay.API_PORT == API_PORT
 
 
 class Server:
