@@ -421,6 +421,19 @@ class CaptureFinished(Event, frozen=True, tag="capture.finished"):
     """False if it reached its limit of size, so that later packets are not in it."""
 
 
+class HardwareEngaged(Event, frozen=True, tag="hardware.engaged"):
+    """A real part has taken the place of an emulated one."""
+
+    seam: str
+    """port, uplink, rnic, accelerator or storage."""
+    place: str
+    """What it stands for, as gpu0.cnic0."""
+    device: str
+    """What it is called where it comes from."""
+    facts: tuple[str, ...] = ()
+    """What could be read of it, as `driver mlx5_core`; whose time a figure is."""
+
+
 class FidelityJudged(Event, frozen=True, tag="fidelity.judged"):
     """The verdict: faithful, degraded or invalid, with a reason for each threshold that was crossed."""
 
@@ -434,7 +447,7 @@ AnyEvent: TypeAlias = Union[  # noqa: UP007  # msgspec wants one flat tagged uni
     RequestServed, SlotClaimed, SlotMoved, GraphSelected, GraphLaunched, TokensSampled, TokensPublished,
     WindowRelaunched, BatchChanged, DeviceFaulted, TokensRead, TokensDetokenised, TokensStreamed, ReaderMeasured,
     VerbFailed, RequestSent, TokenReceived, RequestFinished, RequestFailed, ClockMeasured, ClockLate, LinkMeasured,
-    RnicMeasured, CpuMeasured, LanesApplied, CaptureFinished, FidelityJudged,
+    RnicMeasured, CpuMeasured, LanesApplied, CaptureFinished, FidelityJudged, HardwareEngaged,
 ]  # fmt: skip
 """The whole schema as one tagged union."""
 

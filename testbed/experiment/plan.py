@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from testbed.experiment.hardware import Hardware
 from testbed.network.lanes import LaneTable
 
 
@@ -130,6 +131,8 @@ class Plan(msgspec.Struct, frozen=True):
     """Which repeat of the experiment this is, from 0."""
     notes: tuple[str, ...] = ()
     """What the planner chose and why: scaling, packet budget, anything a reader must know."""
+    hardware: Hardware = Hardware()
+    """Real parts in place of emulated ones; empty in a simulation."""
 
     def node(self, name: str) -> NodePlan:
         """The node `name`. Raises KeyError if the plan has none."""

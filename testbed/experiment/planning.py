@@ -13,6 +13,7 @@ import msgspec
 
 from testbed.experiment.assembly import SYSTEMS, NodeOutline
 from testbed.experiment.complaints import Complaint, shown
+from testbed.experiment.hardware import Hardware, HardwareNode, hardware_notes, misfits
 from testbed.experiment.plan import (
     CapturePlan,
     FabricPlan,
@@ -49,7 +50,7 @@ _QP_FLOOR = 0x000100
 
 def refusals(spec: Spec) -> list[Complaint]:
     """Why a spec whose every field is right can still not be built."""
-    return [*_slow_ports(spec), *_too_big(spec), *_wrong_captures(spec)]
+    return [*_slow_ports(spec), *_too_big(spec), *_wrong_captures(spec), *_wrong_hardware(spec)]
 
 
 def compile_plan(
@@ -90,7 +91,8 @@ def compile_plan(
         trial=trial,
         point=dict(place.point),
         repeat=place.repeat,
-        notes=(*notes, *_notes(spec, clock, byte_scale, roce_ports)),
+        notes=(*notes, *_notes(spec, clock, byte_scale, roce_ports), *hardware_notes(spec.hardware, clock)),
+        hardware=spec.hardware if clock == "wall" else Hardware(),
     )
 
 
@@ -301,4 +303,18 @@ def _wrong_captures(spec: Spec) -> list[Complaint]:
             elif capture.interface not in ports[capture.node]:
                 there = ", ".join(ports[capture.node])
                 faults.append(Complaint(f"{where}.interface", shown(capture.interface), f"one of {there}"))
+    return faults
+
+
+def _wrong_hardware(spec: Spec) -> list[Complaint]:
+    """Real parts for places that one of the systems does not have."""
+    faults: list[Complaint] = []
+    for outlines in _outlines(spec):
+        nodes = [
+            HardwareNode(
+                node.name, node.role, {port: name for name, _, port in _FABRICS if name in node.fabrics}, node.peers
+            )
+            for node in outlines
+        ]
+        faults += misfits(spec.hardware, nodes, spec.nodes)
     return faults

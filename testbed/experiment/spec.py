@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
+from testbed.experiment.hardware import Hardware
 from testbed.network.lanes import LaneTable
 from testbed.workload.schedule import Workload
 
@@ -125,6 +126,8 @@ class Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The fabrics."""
     captures: Annotated[list[CaptureSpec], msgspec.Meta(max_length=32)] = []
     """Ports whose packets an emulation keeps."""
+    hardware: Hardware = Hardware()
+    """Real parts that take the place of emulated ones; a simulation models them all the same."""
     expect: dict[str, Bound] = {}
     """Bounds on metrics, and on ratio(metric, metric). Each must hold at every point of the sweep."""
     sweep: dict[str, Annotated[list[Any], msgspec.Meta(min_length=1, max_length=100)]] = {}
