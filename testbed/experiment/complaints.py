@@ -61,7 +61,7 @@ def shown(value: Any) -> str:
     elif isinstance(value, int) and abs(value) >= 2**63:
         text = "a number of more than 63 bits"
     elif isinstance(value, dict):
-        text = "{" + ", ".join(f"{key} = {shown(entry)}" for key, entry in value.items()) + "}"
+        text = "{" + ", ".join(f"{joined('', str(key))} = {shown(entry)}" for key, entry in value.items()) + "}"
     else:
         text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"

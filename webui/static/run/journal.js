@@ -105,6 +105,7 @@ const WORDS = {
   "lanes.applied": (e) => `${e.port} set to ${gbit(e.setting_bits_per_s)}, ${e.classes.length} classes read back`,
   "capture.finished": (e) => `${e.file}, ${e.packets} packets`,
   "fidelity.judged": (e) => e.reasons.length ? `${e.verdict}: ${e.reasons.join("; ")}` : e.verdict,
+  "hardware.engaged": (e) => `${e.place} is ${e.device}${e.facts.length ? ` (${e.facts.join(", ")})` : ""}`,
 };
 
 /** @param {import("./order.js").Event} event */
