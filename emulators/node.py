@@ -81,6 +81,7 @@ class NodeRun:
         """Readable after `stop()`: breaks a sleep, also from a signal handler."""
         self._host: NodeHost | None = None
         self._mailbox: str | None = None
+        self._watched: list[int] = []
         self._lateness = Lateness()
         self._machine_due: int | None = None
         self._nic_was_lost = False
@@ -119,6 +120,10 @@ class NodeRun:
         self._host = host
         self._mailbox = mailbox or next(iter(host.machines), None)
         return host
+
+    def watch(self, fd: int) -> None:
+        """Also takes a turn whenever `fd` is readable: a real device's, whose answers have no deadline."""
+        self._watched.append(fd)
 
     # --- the barrier ---
 
@@ -203,7 +208,7 @@ class NodeRun:
 
     def loop(self) -> None:
         """Turns until the run stops: sleeps in select, spins for the last `SPIN` before a machine's deadline."""
-        descriptors = [self.wake_fd]
+        descriptors = [self.wake_fd, *self._watched]
         if self.verbs is not None:
             descriptors.append(self.verbs.completion_fd)
         clock = time.monotonic_ns

@@ -8,6 +8,7 @@ from pathlib import Path
 from testbed.events.schema import LanesApplied
 from testbed.experiment.plan import NodePlan, Plan
 from topologies import docker_host, images, lanes, reaper
+from topologies.accelerators import socket_of
 from topologies.docker_host import ContainerSpec, Docker, DockerFault, Mount
 from topologies.fabric import Fabric
 from topologies.naming import Names
@@ -17,6 +18,7 @@ from topologies.registry import RunRegistry
 
 Say = Callable[..., None]
 NIC_SOCKET_VARIABLE = "LOOPLANE_NIC_SOCKET"
+ACCELERATOR_SOCKET_VARIABLE = "LOOPLANE_ACCELERATOR_SOCKET"
 
 
 class BenchNetwork:
@@ -108,7 +110,11 @@ class BenchNetwork:
 
     def environment(self, node: NodePlan) -> dict[str, str]:
         """What a node's software finds in its environment."""
-        return python_environment({NIC_SOCKET_VARIABLE: str(self.names.nic_socket(node.name))})
+        found = {NIC_SOCKET_VARIABLE: str(self.names.nic_socket(node.name))}
+        device = socket_of(self.plan, self.names, node.name)
+        if device is not None:
+            found[ACCELERATOR_SOCKET_VARIABLE] = str(device)
+        return python_environment(found)
 
     def _start_containers(self, folder: Path) -> dict[str, int]:
         owner = folder.stat().st_uid
@@ -131,6 +137,8 @@ class BenchNetwork:
 
     def _spec(self, node: NodePlan, image: str, folder: Path) -> ContainerSpec:
         libraries = [Mount(Path(path)) for path in site_packages() if not Path(path).is_relative_to(SOURCE)]
+        device = self.plan.hardware.accelerators.get(node.name)
+        devices = [Mount(Path(device.socket), writable=True)] if device is not None and device.socket else []
         return ContainerSpec(
             name=self.names.container(node.name),
             label=self.plan.label,
@@ -141,6 +149,7 @@ class BenchNetwork:
             mounts=(
                 Mount(SOURCE),
                 *libraries,
+                *devices,
                 Mount(folder, writable=True),
                 Mount(self.names.node_folder(node.name), writable=True),
             ),

@@ -21,6 +21,7 @@ from testbed.events.schema import CaptureFinished, NodeStopped
 from testbed.experiment.plan import NodePlan, Plan
 from testbed.experiment.server_address import API_PORT, front_address, server_of
 from topologies import silicon
+from topologies.accelerators import DeviceProcesses
 from topologies.bench_network import BenchNetwork, Say
 from topologies.bench_pids import software_pids
 from topologies.cells import Cells
@@ -75,6 +76,7 @@ class BenchNodes:
         self._say = say
         self._software: list[_Software] = []
         self._rnics: list[Started] = []
+        self._devices = DeviceProcesses(plan, names, table, network.cpus)
         self._captures: dict[str, Started] = {}
         self._relay: Started | None = None
 
@@ -119,8 +121,9 @@ class BenchNodes:
             check()
 
     def start_software(self) -> None:
-        """Starts every node's software, in its container or namespace."""
+        """Starts every node's software, in its container or namespace, real devices first."""
         compile_source()
+        self._devices.start(self._await)
         for node in self.plan.nodes:
             container = self._network.container(node.name)
             arguments = ("--run", str(self._folder), "--node", node.name)
@@ -182,7 +185,8 @@ class BenchNodes:
             may_leave = software.node.name in done or software.node.role == "host"
             if code is not None and not (code == 0 and may_leave):
                 raise self._death(software.started, code)
-        for started in [*self._rnics, *self._captures.values(), *([self._relay] if self._relay else [])]:
+        relay = [self._relay] if self._relay else []
+        for started in [*self._rnics, *self._devices.started, *self._captures.values(), *relay]:
             code = started.code()
             if code is not None:
                 raise self._death(started, code)
@@ -206,6 +210,7 @@ class BenchNodes:
             limit = time.monotonic() + patience
             for software in running:
                 software.started.wait(max(0.0, limit - time.monotonic()))
+        self._devices.end(_TERM_PATIENCE_S)
         end(self._rnics, _TERM_PATIENCE_S)
         end(self._captures.values(), _TERM_PATIENCE_S)
         self._table.end_all(0.0)

@@ -5,8 +5,8 @@ execution of the parent, a graph that is still running, a second self-relaunch; 
 the parent has returned and all its children are complete. Where the guide leaves the outcome undefined the device
 faults for good, so that a scheduler that breaks a rule is caught. Graphs run one at a time, in order of launch.
 
-Time comes from the engine's cost model, tokens from its text model; results go to the extraction buffer in local
-memory and nowhere else. It knows no slots and no requests beyond what a graph's lanes say.
+Time comes from an executor, by default the engine's cost model; tokens come from its text model. Results go to the
+extraction buffer in local memory and nowhere else. It knows no slots and no requests beyond what a graph's lanes say.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from testbed.events.schema import DeviceFaulted, TokensSampled
 from testbed.machine import Deliver, Effect, Effects, Emit, MachineError
 from testbed.network.memory_region import LocalMemory
 from testbed.serving.engine import Engine
+from testbed.serving.executor import Ended, Executor, ModelledExecutor
 from testbed.serving.graph_cache import Graph
 from testbed.units import Nanoseconds
 
@@ -40,12 +41,17 @@ LIMIT_EXCEEDED = "fireAndForgetLimitExceeded"
 """Our name: the guide gives the limit but no code, the summary says "undefined"."""
 PARENT_ENDED = "schedulerEnded"
 """Our name: the scheduler returned without a tail launch, so nothing will ever run again."""
+DEVICE_LOST = "cudaErrorDevicesUnavailable"
+"""An executor could not end a graph that it had begun."""
 
 
 class _Running(NamedTuple):
     work: LaunchGraph
     tokens: tuple[int, ...]
-    finish: Nanoseconds
+    earliest: Nanoseconds
+    """When it may begin: the launch has arrived."""
+    finish: Nanoseconds | None
+    """None while only the executor knows."""
 
 
 class EmulatedDevice:
@@ -57,6 +63,7 @@ class EmulatedDevice:
         *,
         memory: LocalMemory,
         engine: Engine,
+        executor: Executor | None = None,
         scheduler: str = "scheduler",
         starts_at: Nanoseconds = 0,
     ) -> None:
@@ -64,6 +71,7 @@ class EmulatedDevice:
         self._layout = parameters.layout()
         self._graphs = parameters.graphs()
         self._engine = engine
+        self._executor: Executor = executor or ModelledExecutor(engine)
         self._scheduler = scheduler
         self._launch_cost = parameters.fire_and_forget_cost
         self._tail_cost = parameters.tail_launch_cost
@@ -73,6 +81,7 @@ class EmulatedDevice:
         self._executing = False
         self._fired = 0
         self._tail_enqueued = True
+        self._tail_waits = False
         self._starts_at: Nanoseconds | None = starts_at
         self.fault: str | None = None
         """Code of the fault that ended the device, or None."""
@@ -94,7 +103,9 @@ class EmulatedDevice:
     def wake(self, now: Nanoseconds) -> Effects:
         """Completes graphs that are due and starts the scheduler's next execution once it may."""
         out: list[Effect] = []
-        while self._running and self._running[0].finish <= now:
+        for ended in self._executor.ended():
+            self._settle(now, ended, out)
+        while self._running and (finish := self._running[0].finish) is not None and finish <= now:
             self._complete(self._running.popleft(), out)
         if self._starts_at is not None and self._starts_at <= now and self.fault is None:
             self._starts_at = None
@@ -106,8 +117,10 @@ class EmulatedDevice:
         return out
 
     def deadline(self) -> Nanoseconds | None:
-        """When the next graph completes or the scheduler starts."""
-        moments = [running.finish for running in self._running]
+        """When the next graph completes or the scheduler starts; 0, which has passed, where an executor has news."""
+        if self._executor.waiting():
+            return 0
+        moments = [running.finish for running in self._running if running.finish is not None]
         if self._starts_at is not None and self.fault is None:
             moments.append(self._starts_at)
         return min(moments, default=None)
@@ -126,11 +139,36 @@ class EmulatedDevice:
         if problem := _misfit(work.graph, work):
             return self._break(work.launch, ILLEGAL_ADDRESS, problem)
         self._fired += 1
-        time = self._engine.step_time(work.graph, work.lanes)
-        self.extrapolated_steps += time.extrapolated
-        self._free_at = max(now + self._launch_cost, self._free_at) + time.duration
-        self._running.append(_Running(work, self._engine.sample(work.lanes), self._free_at))
+        time = self._executor.begin(work.launch, work.graph, work.lanes)
+        running = _Running(work, self._engine.sample(work.lanes), now + self._launch_cost, None)
+        if time is not None:
+            self.extrapolated_steps += time.extrapolated
+            running = self._timed(running, time.duration)
+        self._running.append(running)
         return ()
+
+    def _timed(self, running: _Running, duration: Nanoseconds) -> _Running:
+        """The graph with its end, now that it is known how long it runs behind those before it."""
+        self._free_at = max(running.earliest, self._free_at) + duration
+        return running._replace(finish=self._free_at)
+
+    def _settle(self, now: Nanoseconds, ended: Ended, out: list[Effect]) -> None:
+        """An executor's answer. What was measured is the time of the hardware; an answer that is late ends it late."""
+        place = next((place for place, running in enumerate(self._running) if running.finish is None), None)
+        if place is None or self._running[place].work.launch != ended.launch:
+            if self.fault is not None:
+                return
+            raise MachineError(f"the executor ended launch {ended.launch}, which is not the next one under way")
+        if ended.failure:
+            out += self._break(ended.launch, DEVICE_LOST, ended.failure)
+            return
+        self._running[place] = self._timed(self._running[place], ended.duration)
+        if self._free_at < now:
+            self._free_at = now
+            self._running[place] = self._running[place]._replace(finish=now)
+        if self._tail_waits and place == len(self._running) - 1:
+            self._tail_waits = False
+            self._starts_at = self._free_at + self._tail_cost
 
     def _enqueue_tail(self) -> Effects:
         if self.fault is not None:
@@ -150,7 +188,10 @@ class EmulatedDevice:
             return self._break(0, PARENT_ENDED, "the scheduler returned without a tail launch")
         # Children may still run; the tail launch waits for the last of them.
         last = self._running[-1].finish if self._running else now
-        self._starts_at = max(last, now) + self._tail_cost
+        if last is None:
+            self._tail_waits = True
+        else:
+            self._starts_at = max(last, now) + self._tail_cost
         return ()
 
     def _complete(self, running: _Running, out: list[Effect]) -> None:
@@ -166,6 +207,7 @@ class EmulatedDevice:
     def _break(self, launch: int, code: str, detail: str) -> Effects:
         self.fault = code
         self._running.clear()
+        self._executor.cancel()
         return self._refuse(launch, code, detail)
 
 

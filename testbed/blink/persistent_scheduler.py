@@ -104,12 +104,15 @@ class PersistentScheduler:
         parameters: BlinkParameters,
         *,
         memory: LocalMemory,
-        cost_model: CostModel,
+        cost_model: CostModel | None,
         kv_blocks: int,
         eos: int,
         policy: AdmissionPolicy | None = None,
     ) -> None:
-        """`memory` is the ring's region; `kv_blocks` what `provision` leaves; `eos` the vocabulary's."""
+        """`memory` is the ring's region; `kv_blocks` what `provision` leaves; `eos` the vocabulary's.
+
+        `cost_model` only spares looks at the output before it can be there; None where no model knows when.
+        """
         self._parameters = parameters
         self._graphs = parameters.graphs()
         self._cost_model = cost_model
@@ -271,7 +274,9 @@ class PersistentScheduler:
             Compute(LaunchGraph(launch, graph, tuple(member.lane() for member in members))),
         )
         self._in_flight = members
-        expected = step_time(self._cost_model, graph, sum(member.context for member in members)).duration
+        expected = 0
+        if self._cost_model is not None:
+            expected = step_time(self._cost_model, graph, sum(member.context for member in members)).duration
         # The loop alternates scans and polls, so a poll sees the output at most one scan after it is there.
         self._deadline = now + cost + expected + self._parameters.scan_cost
         self._give_up = self._deadline + self._parameters.completion_patience

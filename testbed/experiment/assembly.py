@@ -24,6 +24,7 @@ from testbed.machine import Machine, RemoteAddress
 from testbed.network.memory_region import LocalMemory
 from testbed.serving.cost_model import CostModel, read_profile
 from testbed.serving.engine import Engine
+from testbed.serving.executor import Executor
 from testbed.serving.text_model import bundled_text, bundled_text_model
 from testbed.serving.tokens import Vocabulary
 from testbed.workload.client import OpenLoopClient
@@ -78,8 +79,10 @@ class System(NamedTuple):
     """(node, machine) that answers the clients."""
     provision: Callable[[Any], HostProvisioned]
     """What the host does before it leaves the path. Raises ValueError where the device has no room for it."""
-    assemble: Callable[[Plan, Any, NodePlan, Mapping[str, LocalMemory], Vocabulary], NodeAssembly]
-    """The machines of one of its nodes; clients and hosts are the same for all systems."""
+    assemble: Callable[[Plan, Any, NodePlan, Mapping[str, LocalMemory], Vocabulary, Executor | None], NodeAssembly]
+    """The machines of one of its nodes; clients and hosts are the same for all systems. The executor, if any, runs the
+    node's graphs in place of the cost model.
+    """
 
 
 def _blink_nodes(parameters: BlinkParameters) -> tuple[NodeOutline, ...]:
@@ -102,6 +105,7 @@ def _assemble_blink(
     node: NodePlan,
     memories: Mapping[str, LocalMemory],
     vocabulary: Vocabulary,
+    executor: Executor | None,
 ) -> NodeAssembly:
     if node.role == "dpu":
         (ring,) = (region for region in plan.node(_GPU).regions if region.name == RING)
@@ -113,12 +117,12 @@ def _assemble_blink(
     scheduler = PersistentScheduler(
         parameters,
         memory=memory,
-        cost_model=cost_model,
+        cost_model=cost_model if executor is None else None,
         kv_blocks=provision(parameters).kv_blocks,
         eos=vocabulary.eos,
     )
     engine = Engine(cost_model, bundled_text_model(vocabulary))
-    return NodeAssembly((scheduler,), EmulatedDevice(parameters, memory=memory, engine=engine))
+    return NodeAssembly((scheduler,), EmulatedDevice(parameters, memory=memory, engine=engine, executor=executor))
 
 
 def parameters_of(plan: Plan) -> Any:
@@ -132,9 +136,13 @@ def provisions_of(plan: Plan) -> HostProvisioned:
 
 
 def assemble_node(
-    plan: Plan, node_name: str, memories: Mapping[str, LocalMemory], vocabulary: Vocabulary
+    plan: Plan,
+    node_name: str,
+    memories: Mapping[str, LocalMemory],
+    vocabulary: Vocabulary,
+    executor: Executor | None = None,
 ) -> NodeAssembly:
-    """The machines of one node of `plan`. `memories` are the node's regions by name.
+    """The machines of one node of `plan`. `memories` are the node's regions by name, `executor` its real device.
 
     Raises KeyError for a node or kind that there is none of, msgspec.ValidationError for a damaged plan.
     """
@@ -146,7 +154,7 @@ def assemble_node(
     if node.role == "host":
         return NodeAssembly(())
     row = SYSTEMS[plan.kind]
-    return row.assemble(plan, parameters_of(plan), node, memories, vocabulary)
+    return row.assemble(plan, parameters_of(plan), node, memories, vocabulary, executor)
 
 
 SYSTEMS: dict[str, System] = {

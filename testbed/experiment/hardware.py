@@ -49,7 +49,9 @@ class DeviceAccelerator(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     socket: SocketPath | None = None
     """Unix socket of a process that runs already."""
     command: Annotated[tuple[str, ...], msgspec.Meta(min_length=1, max_length=64)] | None = None
-    """Program and arguments; `{socket}` stands for the socket that it is to listen at. The bench starts and ends it."""
+    """Program and arguments; the bench starts and ends it. `{socket}` stands for the socket at which it is to listen,
+    `{python}` for Looplane's interpreter.
+    """
     patience_s: Annotated[float, msgspec.Meta(gt=0, le=600)] = 10.0
     """Wall seconds without an answer after which the device is lost."""
 
