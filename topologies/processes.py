@@ -53,6 +53,11 @@ class Started:
         self._popen = popen
         self._mark = mark
 
+    @property
+    def pid(self) -> int:
+        """The process that was started; it may have children."""
+        return self._popen.pid
+
     def code(self) -> int | None:
         """Exit code, negative for a signal; None while it runs."""
         return self._popen.poll()
