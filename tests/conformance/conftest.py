@@ -2,4 +2,4 @@
 
 import pytest
 
-pytest.register_assert_rewrite("tests.conformance.wire_contract")
+pytest.register_assert_rewrite("tests.conformance.wire_contract", "tests.conformance.accelerator_contract")

@@ -1,0 +1,50 @@
+"""Whole runs with a real part in them: an accelerator in a process of its own, and ports that are not ours."""
+
+import json
+from statistics import median
+
+import pytest
+import whole_run
+
+pytestmark = pytest.mark.root
+SMALL_DEVICE = '["{python}", "-m", "emulators.numpy_device", "--socket", "{socket}", "--hidden", "128", "--layers=2"]'
+
+
+@pytest.mark.parametrize("kind", ["namespace", pytest.param("docker", marks=pytest.mark.docker)])
+def test_the_accelerator_is_a_second_process(prepare_run, start_bench, kind):
+    """Graphs take as long as the process measures, and the run says so."""
+    folder = prepare_run("small.toml", f"nodes={kind}", f"hardware.accelerators.gpu0.command={SMALL_DEVICE}")
+    bench = start_bench(folder)
+    assert bench.end() == 0, bench.said()
+    assert len(whole_run.events_of(folder, "request.finished")) == 8
+    assert not whole_run.events_of(folder, "device.faulted")
+    ((node, engaged),) = whole_run.events_of(folder, "hardware.engaged")
+    assert (node, engaged.seam, engaged.place) == ("gpu0", "accelerator", "gpu0")
+    assert "times of graphs are measured on numpy on this host's CPU" in engaged.facts
+    notes = json.loads((folder / "plan.json").read_text())["notes"]
+    assert any(note.startswith("gpu0's graphs are computed by a process") for note in notes)
+    records = whole_run.records(folder, "gpu0")
+    launched = {record.event.launch: record for record in records if whole_run.tag(record) == "graph.launched"}
+    sampled = {record.event.launch: record.t for record in records if whole_run.tag(record) == "tokens.sampled"}
+    assert set(launched) == set(sampled)
+    decode = [sampled[launch] - record.t for launch, record in launched.items() if record.event.kind == "decode"]
+    # A step of Llama-3 8B is modelled as 6 ms and more; this transformer of two layers is done long before.
+    assert 0 < median(decode) < 4_000_000, decode
+
+
+def test_an_accelerator_that_dies_ends_the_run_and_is_named(prepare_run, start_bench, tmp_path):
+    device = tmp_path / "device.py"
+    device.write_text(
+        "import sys\nfrom emulators import numpy_device as n\n"
+        "run, count = n.Transformer.run, []\n"
+        "def die(self, work):\n    count.append(1)\n    return sys.exit(9) if len(count) > 12 else run(self, work)\n"
+        "n.Transformer.run = die\nsys.exit(n.main(sys.argv[1:]))\n"
+    )
+    command = f'["{{python}}", "{device}", "--socket", "{{socket}}", "--hidden", "64"]'
+    folder = prepare_run("small.toml", "nodes=namespace", f"hardware.accelerators.gpu0.command={command}")
+    bench = start_bench(folder)
+    assert bench.end() != 0
+    result = json.loads((folder / "control" / "bench.json").read_text())
+    assert result["outcome"] == "errored"
+    assert "accelerator gpu0 ended with 9" in result["detail"] or "the accelerator at" in result["detail"], result
+    assert result["teardown"] == ""
