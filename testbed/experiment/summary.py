@@ -112,7 +112,7 @@ class SystemSummary(msgspec.Struct, frozen=True):
     """Rates on fixed windows, one for each trial."""
     send_lag_ms: Distribution
     definitions: dict[str, Latencies]
-    """The same requests by the definitions of each tool."""
+    """The same requests by the definitions of each tool; as the front end saw them where no client logged."""
     front_end: Latencies | None
     """As the front end saw them, arrival to streaming; None where it logged nothing."""
 
@@ -201,9 +201,13 @@ def summarise_system(trials: Sequence[TrialResults], selection: Selection) -> Sy
     chosen = [exchange for trial in trials for exchange in measured(trial.exchanges, selection)]
     front = [exchange for trial in trials for exchange in measured(trial.served, selection)]
     everything = [exchange for trial in trials for exchange in trial.exchanges or trial.served]
-    by_tool = {name: latencies(chosen, name) for name in DEFINITIONS}
     # Without a client that logs (`looplane serve`), what the front end saw is all there is; it is labelled so.
-    main = by_tool[DEFAULT_DEFINITION] if chosen or not front else _of_front_end(front)
+    served_only = bool(front) and not chosen
+    by_tool = {
+        name: _seen_by_front_end(latencies(front, name)) if served_only else latencies(chosen, name)
+        for name in DEFINITIONS
+    }
+    main = _of_front_end(front) if served_only else by_tool[DEFAULT_DEFINITION]
     overall = _pooled([served(trial.exchanges or trial.served) for trial in trials])
     return SystemSummary(
         trials=len(trials),
@@ -298,6 +302,21 @@ def _of_front_end(front: Sequence[Exchange]) -> Latencies:
         )
     }
     return Latencies(definition="front end", **parts)
+
+
+def _seen_by_front_end(found: Latencies) -> Latencies:
+    """A tool's definition over the front end's events: sent is the arrival there, a chunk is a streaming."""
+
+    def relabelled(part: Distribution) -> Distribution:
+        return msgspec.structs.replace(part, definition=f"front end, {part.definition}")
+
+    return Latencies(
+        definition=found.definition,
+        ttft_ms=relabelled(found.ttft_ms),
+        ttst_ms=relabelled(found.ttst_ms),
+        itl_ms=relabelled(found.itl_ms),
+        tpot_ms=relabelled(found.tpot_ms),
+    )
 
 
 def _totals(exchanges: Sequence[Exchange]) -> RequestTotals:

@@ -17,7 +17,7 @@ from testbed.experiment.summary import (
     summarise,
     write_summary,
 )
-from testbed.metrics.latency import Selection
+from testbed.metrics.latency import DEFINITIONS, Selection
 from testbed.units import SECOND
 from tests.testbed.metrics.stories import Story, ask, serve, small_run, started
 
@@ -94,6 +94,8 @@ def test_a_served_run_without_a_client_log_shows_the_front_ends_view_labelled() 
     system = summary(trial([record for record in told(story) if record.node != "client0"])).systems["blink"]
     assert system.ttft_ms.definition.startswith("front end: ")
     assert (system.ttft_ms.p50, system.requests.completed) == (19.7, 1)
+    assert {name: found.ttft_ms.p50 for name, found in system.definitions.items()} == dict.fromkeys(DEFINITIONS, 19.7)
+    assert system.definitions["guidellm"].tpot_ms.definition.startswith("front end, guidellm: per request")
 
 
 def test_expectations_decide_between_passed_and_failed() -> None:
