@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from testbed.events.schema import LanesApplied
+from testbed.events.schema import HardwareEngaged, LanesApplied
 from testbed.experiment.plan import NodePlan, Plan
 from topologies import docker_host, images, lanes, reaper
 from topologies.accelerators import socket_of
 from topologies.docker_host import ContainerSpec, Docker, DockerFault, Mount
 from topologies.fabric import Fabric
+from topologies.hardware import Lending
 from topologies.naming import Names
 from topologies.probe import probe
 from topologies.processes import SOURCE, cpu_map, python_environment, site_packages
@@ -46,6 +47,7 @@ class BenchNetwork:
         self._queues: dict[str, lanes.PortQueues] = {}
         self._engine_used = False
         self._fabric: Fabric | None = None
+        self._lending = Lending(registry, plan.hardware)
 
     @property
     def fabric(self) -> Fabric:
@@ -54,13 +56,15 @@ class BenchNetwork:
             raise RuntimeError("the network is not built")
         return self._fabric
 
-    def build(self, folder: Path) -> Iterator[LanesApplied]:
-        """Builds everything; one event for each port, with its queues as read back. Raises what its parts raise."""
+    def build(self, folder: Path) -> Iterator[LanesApplied | HardwareEngaged]:
+        """Builds everything; one event for each real interface that was put in, and one for each port, with its
+        queues as read back. Raises what its parts raise.
+        """
         for node in self.plan.nodes:
             self.names.node_folder(node.name).mkdir(parents=True)
         attach = self._start_containers(folder) if self._in_containers else {}
         self._check()
-        self._fabric = Fabric(self.plan, self.names, attach, self._registry.note)
+        self._fabric = Fabric(self.plan, self.names, attach, self._registry.note, self._lending)
         try:
             self._fabric.build()
         except Exception as fault:
@@ -69,7 +73,8 @@ class BenchNetwork:
                 raise DockerFault(ended) from fault
             raise
         self._check()
-        for port in self._fabric.ports():
+        yield from self._fabric.engaged
+        for port in self._fabric.switch_ports():
             self._queues[port.name] = queues = lanes.queues_of(port)
             classes = lanes.apply(port, queues)
             yield LanesApplied(port=port.name, setting_bits_per_s=port.port.rate_bits_per_s, classes=classes)
@@ -77,7 +82,7 @@ class BenchNetwork:
 
     def check_lanes(self) -> None:
         """Compares every port's queues with what was set. Raises LaneFault if somebody has changed them."""
-        for port in self.fabric.ports():
+        for port in self.fabric.switch_ports():
             lanes.check(port, self._queues[port.name])
 
     def container(self, node: str) -> str | None:
@@ -93,7 +98,7 @@ class BenchNetwork:
     def close(self) -> None:
         """Takes everything down; goes on past what fails and raises the first fault at the end."""
         faults: list[Exception] = []
-        steps: list[Callable[[], object]] = []
+        steps: list[Callable[[], object]] = [self._lending.give_back]
         if self._fabric is not None:
             steps.append(self._fabric.tear_down)
         if self.docker is not None:

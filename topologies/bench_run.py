@@ -232,7 +232,7 @@ class BenchRun:
     def _watch(self, network: BenchNetwork, nodes: BenchNodes) -> None:
         """Measures until every client is done, or, when serving or without clients, until asked to end."""
         clients = [node.name for node in self.plan.nodes if node.role == "client"]
-        links = LinkMeter(self.plan, network.fabric.ports())
+        links = LinkMeter(self.plan, network.fabric.switch_ports())
         self._on_tear_down(links.close)
         cpu = CpuMeter()
         limit = time.monotonic() + self.plan.time_limit_s

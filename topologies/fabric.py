@@ -18,6 +18,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 import types
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -35,10 +36,17 @@ with warnings.catch_warnings():  # mininet imports distutils, which Python 3.11 
     from mininet.net import Mininet
     from mininet.node import Host, Switch
 
+import msgspec
+
+from testbed.events.schema import HardwareEngaged
 from testbed.experiment.plan import FabricPlan, NodePlan, Plan, PortPlan
+from topologies.hardware import Lending, network_path
 from topologies.namespaces import network_of, set_sysctl
 from topologies.naming import Names, port_name
 from topologies.programs import ProgramFailed, run
+
+LINK_PATIENCE_S = 10.0
+"""A real port that has just been set up needs some seconds until its link is there (auto-negotiation)."""
 
 
 class NetworkFault(Exception):
@@ -46,7 +54,7 @@ class NetworkFault(Exception):
 
 
 class SwitchPort(NamedTuple):
-    """The switch's end of a node's link."""
+    """The switch's end of a node's link; of a port that is not ours, the node's own end."""
 
     name: str
     """As events name it: node.interface."""
@@ -125,16 +133,25 @@ class Fabric:
     """The networks of one plan. `build` makes them, `tear_down` ends them; both leave the host's own namespace alone.
 
     `attach` names, for each node that runs in a container, a process in it; all other nodes get a namespace of their
-    own. `note(pid, what)` is told each process as it is started, for the reaper.
+    own. `note(pid, what)` is told each process as it is started, for the reaper. Where the plan has real ports,
+    `lending` moves them in; whoever made it has them given back, before `tear_down`.
     """
 
     def __init__(
-        self, plan: Plan, names: Names, attach: Mapping[str, int], note: Callable[[int, str], object]
+        self,
+        plan: Plan,
+        names: Names,
+        attach: Mapping[str, int],
+        note: Callable[[int, str], object],
+        lending: Lending | None = None,
     ) -> None:
         self.plan = plan
         self.names = names
         self._attach = dict(attach)
         self._note = note
+        self._lending = lending
+        self.engaged: list[HardwareEngaged] = []
+        """Interfaces of the host that `build` has put in."""
         self._net: Any = None
         self._fabrics = {fabric.name: fabric for fabric in plan.fabrics}
 
@@ -156,6 +173,7 @@ class Fabric:
             self._note(host.pid, f"network {node.name}")
         for port in self.ports():
             self._link(port)
+        self._lend()
         for fabric in self.plan.fabrics:
             self._configure_switch(fabric)
         for node in self.plan.nodes:
@@ -187,19 +205,26 @@ class Fabric:
         return pid
 
     def ports(self) -> list[SwitchPort]:
-        """Every switch port, in the plan's order."""
+        """Every switch port that leads to a node, in the plan's order."""
+        lent = self.plan.hardware.ports
         return [
-            SwitchPort(
-                name=port_name(node.name, port.interface),
-                pid=self.switch_pid(port.fabric),
-                device=self.names.switch_port(node.name, port.interface),
-                fabric=self._fabrics[port.fabric],
-                node=node,
-                port=port,
-            )
+            self._member(node, port)
             for node in self.plan.nodes
             for port in node.ports
+            if port_name(node.name, port.interface) not in lent
         ]
+
+    def members(self) -> list[SwitchPort]:
+        """Every port of every node; where it is a real one, its own end and address."""
+        return [self._member(node, port) for node in self.plan.nodes for port in node.ports]
+
+    def uplinks(self) -> list[SwitchPort]:
+        """Switch ports that lead out of the run, one a fabric at most."""
+        return [self._uplink(self._fabrics[name]) for name in self.plan.hardware.uplinks]
+
+    def switch_ports(self) -> list[SwitchPort]:
+        """All ports of our switches: those with queues of ours and readings."""
+        return [*self.ports(), *self.uplinks()]
 
     def execute(self, node: str, argv: Sequence[str], timeout_s: float = 60.0) -> str:
         """Runs a program in the network namespace of `node`, with the host's files. Raises ProgramFailed."""
@@ -208,18 +233,57 @@ class Fabric:
 
     def verify(self) -> None:
         """Reads both ends of every link back. Raises NetworkFault that names the first that is not as planned."""
-        for port in self.ports():
-            inner = self._shown(self.pid_of(port.node.name), port.port.interface)
-            outer = self._shown(port.pid, port.device)
-            expected = {"mtu": port.fabric.mtu, "operstate": "UP"}
-            for end, shown, more in (
-                ("node", inner, {"address": port.port.mac, "gso_max_segs": 1}),
-                ("switch", outer, {"master": self.names.bridge(port.fabric.name)}),
-            ):
-                for key, planned in {**expected, **more}.items():
-                    if shown.get(key) != planned:
-                        found = shown.get(key)
-                        raise NetworkFault(f"{port.name}: {key} at the {end}'s end is {found}, planned {planned}")
+        for port in self.members():
+            node_pid = self.pid_of(port.node.name)
+            self._verify(port, "node", node_pid, port.port.interface, {"address": port.port.mac, "gso_max_segs": 1})
+        for port in self.switch_ports():
+            self._verify(port, "switch", port.pid, port.device, {"master": self.names.bridge(port.fabric.name)})
+
+    def _verify(self, port: SwitchPort, end: str, pid: int, device: str, more: Mapping[str, object]) -> None:
+        shown = self._shown(pid, device)
+        if port.name in self.plan.hardware.ports or port.node is _OUTSIDE:
+            limit = time.monotonic() + LINK_PATIENCE_S
+            while shown.get("operstate") != "UP" and time.monotonic() < limit:
+                time.sleep(0.05)
+                shown = self._shown(pid, device)
+        for key, planned in {"mtu": port.fabric.mtu, "operstate": "UP", **more}.items():
+            if shown.get(key) != planned:
+                found = shown.get(key)
+                raise NetworkFault(f"{port.name}: {key} at the {end}'s end is {found}, planned {planned}")
+
+    def _member(self, node: NodePlan, port: PortPlan) -> SwitchPort:
+        name, fabric = port_name(node.name, port.interface), self._fabrics[port.fabric]
+        if name in self.plan.hardware.ports and self._lending is not None:
+            # A real port keeps its own address, which its switch and its firmware know.
+            own = msgspec.structs.replace(port, mac=self._lending.mac(name))
+            return SwitchPort(name, self.pid_of(node.name), port.interface, fabric, node, own)
+        device = self.names.switch_port(node.name, port.interface)
+        return SwitchPort(name, self.switch_pid(port.fabric), device, fabric, node, port)
+
+    def _uplink(self, fabric: FabricPlan) -> SwitchPort:
+        rates = [port for node in self.plan.nodes for port in node.ports if port.fabric == fabric.name]
+        fastest = max(rates, key=lambda port: port.rate_bits_per_s)
+        port = msgspec.structs.replace(fastest, interface="uplink", address="", mac="")
+        name, pid = port_name(fabric.name, "uplink"), self.switch_pid(fabric.name)
+        return SwitchPort(name, pid, self.names.uplink(fabric.name), fabric, _OUTSIDE, port)
+
+    def _lend(self) -> None:
+        """Moves the host's interfaces in, down and as yet without an address. Raises HardwareFault."""
+        if self._lending is None:
+            return
+        for node in self.plan.nodes:
+            for port in node.ports:
+                place, mtu = port_name(node.name, port.interface), self._fabrics[port.fabric].mtu
+                self._engage("port", place, mtu, self.pid_of(node.name), port.interface)
+        for fabric in self.plan.fabrics:
+            inside = self.names.uplink(fabric.name)
+            self._engage("uplink", fabric.name, fabric.mtu, self.switch_pid(fabric.name), inside)
+
+    def _engage(self, seam: str, place: str, mtu: int, pid: int, inside: str) -> None:
+        planned = self._lending.planned(place) if self._lending is not None else None
+        if planned is not None and self._lending is not None:
+            facts = self._lending.lend(place, mtu, network_path(pid), inside)
+            self.engaged.append(HardwareEngaged(seam, place, planned.interface, facts))
 
     def _shown(self, pid: int, device: str) -> dict[str, Any]:
         with network_of(pid):
@@ -240,8 +304,9 @@ class Fabric:
     def _configure_switch(self, fabric: FabricPlan) -> None:
         bridge = self.names.bridge(fabric.name)
         ports = [port for port in self.ports() if port.fabric is fabric]
+        uplinks = [port for port in self.uplinks() if port.fabric is fabric]
         lines = [f"link add {bridge} mtu {fabric.mtu} type bridge stp_state 0 mcast_snooping 0 nf_call_iptables 0"]
-        for port in ports:
+        for port in [*ports, *uplinks]:
             lines.append(f"link set {port.device} mtu {fabric.mtu} master {bridge}")
             lines.append(f"link set {port.device} up")
         lines.append(f"link set {bridge} up")
@@ -254,8 +319,15 @@ class Fabric:
                 # Where each address is, is known: no frame is ever flooded to a port that it is not for.
                 known = [f"fdb replace {port.port.mac} dev {port.device} master static" for port in ports]
                 known += [f"link set dev {port.device} learning off flood off mcast_flood off" for port in ports]
+                # Real ports lie behind the uplink; it also learns and floods: what else lies there we do not know.
+                known += [
+                    f"fdb replace {port.port.mac} dev {uplink.device} master static"
+                    for uplink in uplinks
+                    for port in self.members()
+                    if port.fabric is fabric and port.name in self.plan.hardware.ports
+                ]
                 run(["bridge", "-batch", "-"], stdin="\n".join(known) + "\n")
-            for port in ports:
+            for port in [*ports, *uplinks]:
                 # veth gathers packets in order (GRO by NAPI) only where the peer does not segment (platform.md §3).
                 run(["ethtool", "-K", port.device, "tso", "off"])
 
@@ -270,7 +342,7 @@ class Fabric:
             lines.append(f"link set {port.interface} up")
             lines += [
                 f"neigh replace {other.port.address} lladdr {other.port.mac} dev {port.interface} nud permanent"
-                for other in self.ports()
+                for other in self.members()
                 if other.fabric is fabric and other.node.name != node.name
             ]
         if not lines:
@@ -279,6 +351,10 @@ class Fabric:
             run(["ip", "-batch", "-"], stdin="\n".join(lines) + "\n")
             for port in node.ports:
                 run(["ethtool", "-K", port.interface, "gro", "on"])
+
+
+_OUTSIDE = NodePlan(name="outside", role="host", cores="host", memory_mib=0)
+"""What an uplink leads to."""
 
 
 def _switch_mac(mac: str) -> str:

@@ -51,6 +51,10 @@ class Names:
         """The Linux bridge of a fabric, inside the fabric's own namespace."""
         return self._bridges[fabric]
 
+    def uplink(self, fabric: str) -> str:
+        """A real interface while it is a port of a fabric's switch. No name that the reaper deletes: it is not ours."""
+        return f"{self.bridge(fabric)}u"
+
     def switch_port(self, node: str, interface: str) -> str:
         """The switch's end of the link to `interface` of `node`."""
         return self._ports[node, interface]

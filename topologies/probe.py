@@ -25,7 +25,7 @@ def probe(fabric: Fabric) -> int:
     Raises NetworkFault that names the first way on which nothing arrives.
     """
     tried = 0
-    ports = fabric.ports()
+    ports = fabric.members()
     for planned in fabric.plan.fabrics:
         members = [port for port in ports if port.fabric is planned]
         sockets = {port.name: _socket(fabric, port) for port in members}

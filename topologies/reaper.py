@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from topologies import cells, docker_host
+from topologies import cells, docker_host, hardware
 from topologies.naming import RUN_ROOT, is_label
 from topologies.programs import run
 from topologies.registry import ProcessMark, RunRegistry, end_processes, registered, registry_lock
@@ -29,7 +29,7 @@ class Leftover(NamedTuple):
 
     label: str
     kind: str
-    """process, cell, container, link, mount, record or engine."""
+    """interface (given back, not removed), process, cell, container, link, mount, record or engine."""
     name: str
 
     def __str__(self) -> str:
@@ -86,6 +86,8 @@ def _dead_labels() -> set[str]:
 def _of(label: str) -> Iterator[tuple[Leftover, Callable[[], object]]]:
     """Everything of one dead label with how to remove it, in the order of removal: first what could make more."""
     registry = RunRegistry(label)
+    for lent in hardware.lent_by(registry):  # before anything ends that it might end with
+        yield Leftover(label, "interface", lent.name), partial(hardware.give_back, registry, lent)
     marks = [mark for mark in registry.processes() if mark.alive()]
     for mark in marks:
         yield Leftover(label, "process", f"{mark.pid} ({mark.what})"), partial(_end, mark)

@@ -103,12 +103,15 @@ class HardwareNode(msgspec.Struct, frozen=True):
     """Nodes to which it has a queue pair."""
 
 
-def misfits(hardware: Hardware, nodes: Sequence[HardwareNode], nodes_as: str) -> list[Complaint]:
-    """Entries that do not fit these nodes; `nodes_as` is the spec's `nodes`."""
+def misfits(
+    hardware: Hardware, nodes: Sequence[HardwareNode], nodes_as: str, captured: Sequence[str]
+) -> list[Complaint]:
+    """Entries that do not fit these nodes; `nodes_as` is the spec's `nodes`, `captured` the ports of its captures."""
     return [
         *_wrong_interfaces(hardware),
         *_wrong_ports(hardware, nodes),
         *_wrong_uplinks(hardware, nodes),
+        *_wrong_captures(hardware, captured),
         *_wrong_rnics(hardware, nodes, nodes_as),
         *_wrong_nodes("accelerators", hardware.accelerators, nodes, COMPUTING),
         *_wrong_nodes("storage", hardware.storage, nodes, frozenset({"storage"})),
@@ -163,6 +166,15 @@ def _wrong_uplinks(hardware: Hardware, nodes: Sequence[HardwareNode]) -> list[Co
             words = f"{inside[0]} stays on the {fabric} switch and could not reach it: add hardware.uplinks.{fabric}"
             faults.append(Complaint(joined("hardware.ports", name), shown(hardware.ports[name].interface), words))
     return faults
+
+
+def _wrong_captures(hardware: Hardware, captured: Sequence[str]) -> list[Complaint]:
+    words = "a capture is taken at the switch, and a port of hardware.ports has none here: capture its peer's port"
+    return [
+        Complaint(f"captures[{number}]", shown(name), words)
+        for number, name in enumerate(captured)
+        if name in hardware.ports
+    ]
 
 
 def _wrong_rnics(hardware: Hardware, nodes: Sequence[HardwareNode], nodes_as: str) -> list[Complaint]:

@@ -316,5 +316,6 @@ def _wrong_hardware(spec: Spec) -> list[Complaint]:
             )
             for node in outlines
         ]
-        faults += misfits(spec.hardware, nodes, spec.nodes)
+        captured = [f"{capture.node}.{capture.interface}" for capture in spec.captures]
+        faults += misfits(spec.hardware, nodes, spec.nodes, captured)
     return faults
