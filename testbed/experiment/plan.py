@@ -13,6 +13,7 @@ import msgspec
 
 from testbed.experiment.hardware import Hardware
 from testbed.network.lanes import LaneTable
+from testbed.network.wire_profile import WireProfile
 
 
 class PortPlan(msgspec.Struct, frozen=True):
@@ -133,6 +134,8 @@ class Plan(msgspec.Struct, frozen=True):
     """What the planner chose and why: scaling, packet budget, anything a reader must know."""
     hardware: Hardware = Hardware()
     """Real parts in place of emulated ones; empty in a simulation."""
+    wire_profile: WireProfile | None = None
+    """What the bench's wire can do, as the planner took it; None in a plan that was made without."""
 
     def node(self, name: str) -> NodePlan:
         """The node `name`. Raises KeyError if the plan has none."""
