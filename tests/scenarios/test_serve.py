@@ -2,58 +2,20 @@
 
 import asyncio
 import itertools
-import json
-import os
 import re
-import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import httpx
 import openai
 import pytest
 import whole_run
+from serving import MODEL, Serving
 
 from testbed.events.log import check_log
 
-MODEL = "llama-3-8b"
 MESSAGES = [{"role": "user", "content": "Where does the white rabbit go?"}]
 LONG = {"ignore_eos": True}
 USAGE = {"include_usage": True}
-
-
-class Serving:
-    """`looplane serve FILE --json` as a user starts it."""
-
-    def __init__(self, folder, *arguments):
-        self.said = folder / "serve.txt"
-        words = [sys.executable, "-m", "testbed.command", "serve", str(whole_run.EXPERIMENTS / "serve.toml"), "--json"]
-        with self.said.open("wb") as said:
-            self.process = subprocess.Popen(
-                [*words, "--out", str(folder), *arguments],
-                cwd=whole_run.TOP, stdout=subprocess.PIPE, stderr=said, stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )  # fmt: skip
-        line = self.process.stdout.readline()
-        assert line, self.said.read_text(errors="replace")
-        found = json.loads(line)
-        self.base_url, self.folder = found["base_url"], found["folder"]
-
-    @property
-    def root(self):
-        return self.base_url.removesuffix("/v1")
-
-    def stop(self):
-        """Ctrl-C; its exit code."""
-        self.process.send_signal(signal.SIGINT)
-        try:
-            return self.process.wait(90)
-        finally:
-            if self.process.poll() is None:
-                os.kill(self.process.pid, signal.SIGKILL)
-            self.process.stdout.close()
 
 
 @pytest.fixture(
@@ -70,7 +32,7 @@ def serving(request, tmp_path_factory):
     yield found
     assert found.stop() == 0, found.said.read_text(errors="replace")
     for node in ("dpu0", "gpu0", "bench"):
-        assert check_log(Path(found.folder) / "events" / f"{node}.jsonl")
+        assert check_log(found.folder / "events" / f"{node}.jsonl")
 
 
 @pytest.fixture
