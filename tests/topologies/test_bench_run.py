@@ -150,11 +150,14 @@ def test_cancel_keeps_what_there_is_and_says_why(tree: BenchTree, label: str, nu
 
 
 def test_cancel_before_the_barrier(tree: BenchTree, label: str) -> None:
-    folder = tree.make(bench_plans.demo_plan(label))
+    folder = tree.make(bench_plans.demo_plan(label, parameters={"dpu0": "shy"}))
     process = tree.start("run", folder, "--nodes", "namespace")
-    wait_for(folder / "events" / "bench.jsonl", process)
-    finish(process)
-    assert result(folder)["outcome"] in ("cancelled", "completed")
+    wait_for(folder / "control" / "dpu0.facts", process)
+    assert finish(process)[0] == 4
+    assert result(folder)["outcome"] == "cancelled"
+    assert result(folder)["detail"] == "cancelled by SIGTERM"
+    assert not (folder / "control" / "start.json").exists()
+    assert "running" not in stages(folder)
     assert stages(folder)[-1] == "cleaned"
 
 
