@@ -45,10 +45,10 @@ from emulators.promptness import settle
 from emulators.shared_memory import SharedMemory
 from emulators.verbs import Verbs
 from testbed.clocks.node_host import Accelerator, NodeHost
-from testbed.clocks.wall import Beat, Epoch, Lateness, WallTime
+from testbed.clocks.wall import Beat, Epoch, Lateness, RoundTrips, WallTime
 from testbed.events.log import EventWriter
 from testbed.events.schema import ClockLate, LineLogged, NodeHeartbeat, NodeReady, NodeStopped
-from testbed.machine import Completion, Deliver, Event, Machine, MachineError, Message, Verb
+from testbed.machine import Completion, CompletionStatus, Deliver, Event, Machine, MachineError, Message, Verb
 from testbed.units import MICROSECOND, MILLISECOND, SECOND, Nanoseconds
 
 NIC_SOCKET_VARIABLE = "LOOPLANE_NIC_SOCKET"
@@ -83,6 +83,7 @@ class NodeRun:
         self._mailbox: str | None = None
         self._watched: list[int] = []
         self._lateness = Lateness()
+        self._round_trips = RoundTrips()
         self._machine_due: int | None = None
         self._nic_was_lost = False
         self._flushed = self.writer.seq
@@ -183,6 +184,7 @@ class NodeRun:
         if verbs is not None:
             for message in verbs.poll():
                 if isinstance(message, Completion):
+                    self._round_trips.complete(reading, good=message.status is CompletionStatus.SUCCESS)
                     host.complete(now, message)
                 else:
                     host.deliver(now, self._mailbox or "", message)
@@ -243,6 +245,8 @@ class NodeRun:
     def finish(self, code: int, detail: str = "") -> None:
         """Logs node.stopped and lets go of the NIC and the log."""
         self.emit(self._lateness.measured())
+        for measured in self._round_trips.measured():
+            self.emit(measured)
         self.emit(NodeStopped(code=code, detail=detail))
         if self.verbs is not None:
             self.verbs.close()
@@ -262,6 +266,7 @@ class NodeRun:
     def _post(self, now: Nanoseconds, verb: Verb) -> None:
         if self.verbs is None:
             raise MachineError(f"{self.name} has no NIC for {type(verb).__name__} at {now}")
+        self._round_trips.post(verb, time.monotonic_ns())
         self.verbs.post(verb, more=True)
 
     def _nobody(self, now: Nanoseconds, deliver: Deliver) -> None:
@@ -275,6 +280,8 @@ class NodeRun:
     def _beat(self, reading: int, now: Nanoseconds) -> None:
         if self._measure.due(reading):
             self.writer.write(now, self._lateness.measured())
+            for measured in self._round_trips.measured():
+                self.writer.write(now, measured)
         if self._heartbeat.due(reading):
             late = self._lateness.late()
             if late is not None:

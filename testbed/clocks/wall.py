@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import msgspec
 
-from testbed.events.schema import ClockMeasured
+from testbed.events.schema import ClockMeasured, VerbsMeasured
+from testbed.machine import CompareSwap, FetchAdd, Read, Send, Verb, Write
 from testbed.units import MILLISECOND, Nanoseconds
 
 
@@ -101,6 +102,60 @@ class Lateness:
         return ClockMeasured(
             wakes=len(values), p50=nearest_rank(values, 50), p99=nearest_rank(values, 99), worst=values[-1]
         )
+
+
+class RoundTrips:
+    """How long verbs took from posting to completion, in wall nanoseconds, since the last time somebody asked.
+
+    Only verbs posted while none was in flight: what waits behind another verb measures that one.
+    """
+
+    __slots__ = ("_alone", "_in_flight", "_posted", "_values")
+
+    def __init__(self) -> None:
+        self._in_flight = 0
+        self._alone: tuple[str, int] | None = None
+        self._posted = 0
+        self._values: dict[tuple[str, int], list[int]] = {}
+
+    def post(self, verb: Verb, reading: int) -> None:
+        """`verb` is posted at the monotonic `reading`."""
+        self._in_flight += 1
+        if self._in_flight == 1:
+            kind, size = _kind(verb)
+            self._alone, self._posted = (kind, 1 << max(0, size - 1).bit_length()), reading
+
+    def complete(self, reading: int, *, good: bool) -> None:
+        """The oldest verb in flight is seen to be completed."""
+        self._in_flight -= 1
+        if self._alone is not None and good:
+            self._values.setdefault(self._alone, []).append(reading - self._posted)
+        self._alone = None
+
+    def measured(self) -> list[VerbsMeasured]:
+        """One event a kind and size."""
+        values, self._values = self._values, {}
+        events = []
+        for (kind, size), times in sorted(values.items()):
+            times.sort()
+            events.append(VerbsMeasured(kind, size, len(times), nearest_rank(times, 50), nearest_rank(times, 99)))
+        return events
+
+
+def _kind(verb: Verb) -> tuple[str, int]:
+    match verb:
+        case Read(length=length):
+            return "read", length
+        case Write(data=data):
+            return "write", len(data)
+        case Send(data=data):
+            return "send", len(data)
+        case CompareSwap():
+            return "swap", 8
+        case FetchAdd():
+            return "add", 8
+        case _:
+            raise TypeError(f"{type(verb).__name__} is no verb that a wire carries")
 
 
 def nearest_rank(ordered: list[int], percent: int) -> int:

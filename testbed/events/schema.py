@@ -363,6 +363,22 @@ class ClockLate(Event, frozen=True, tag="clock.late"):
     level: ClassVar[str] = "warning"
 
 
+class VerbsMeasured(Event, frozen=True, tag="verbs.measured"):
+    """Round trips of this node's verbs of one kind and size since the last such event, in *wall* nanoseconds.
+
+    From posting to the turn in which software sees the completion; only of verbs posted while none was in flight.
+    """
+
+    kind: str
+    """read, write, swap, add or send."""
+    bytes: int
+    """Of the message, rounded up to a power of two."""
+    n: int
+    p50: Nanoseconds
+    p99: Nanoseconds
+    level: ClassVar[str] = "debug"
+
+
 class LinkMeasured(Event, frozen=True, tag="link.measured"):
     """A port's counters over `interval` (wall nanoseconds), read from the kernel; rates already in true units."""
 
@@ -448,6 +464,7 @@ AnyEvent: TypeAlias = Union[  # noqa: UP007  # msgspec wants one flat tagged uni
     WindowRelaunched, BatchChanged, DeviceFaulted, TokensRead, TokensDetokenised, TokensStreamed, ReaderMeasured,
     VerbFailed, RequestSent, TokenReceived, RequestFinished, RequestFailed, ClockMeasured, ClockLate, LinkMeasured,
     RnicMeasured, CpuMeasured, LanesApplied, CaptureFinished, FidelityJudged, HardwareEngaged,
+    VerbsMeasured,
 ]  # fmt: skip
 """The whole schema as one tagged union."""
 

@@ -16,6 +16,8 @@ _LATENCIES = {
     "ttst_ms": "time from first to second token",
     "itl_ms": "time between neighbouring chunks",
     "tpot_ms": "time per output token after the first",
+    "submit_to_claim_ms": "time from a prompt in GPU memory to the scheduler's claim",
+    "publish_to_client_ms": "time from a token in the ring to its client",
 }
 _STATISTICS = {
     "n": "how many values",

@@ -18,6 +18,8 @@ from testbed.metrics.latency import DEFAULT_DEFINITION, DEFINITIONS, PERCENTILES
 
 LATENCIES = (("TTFT", "ttft_ms"), ("TTST", "ttst_ms"), ("ITL", "itl_ms"), ("TPOT", "tpot_ms"))
 """Heading and field of each latency."""
+HOPS = (("claim", "submit_to_claim_ms"), ("publish", "publish_to_client_ms"))
+"""Heading and field of the two hops between DPU and GPU."""
 NONE = "-"
 LINE = 116
 """Columns of a wrapped line."""
@@ -124,6 +126,9 @@ def _system(name: str, system: SystemSummary) -> Iterator[str]:
     yield f"{name:<14}" + "".join(f"{head:>11}" for head in heads)
     for words, field in LATENCIES:
         yield f"  {words + ' ms':<12}" + _figures(getattr(system, field))
+    for words, field in HOPS:
+        if getattr(system, field).n:
+            yield f"  {words + ' ms':<12}" + _figures(getattr(system, field))
     yield f"  requests    {requests_words(system)}"
     yield (
         f"  throughput  {number(system.throughput_tokens_per_s, 1)} tokens/s, "
@@ -159,8 +164,8 @@ def _legend(summary: RunSummary) -> Iterator[str]:
     yield f"{NONE} means that n is too small for that percentile ({takes} values)."
     yield "Definitions"
     for system in summary.systems.values():
-        for words, field in LATENCIES:
-            yield f"  {words:<6}{getattr(system, field).definition}"
+        for words, field in LATENCIES + tuple(row for row in HOPS if getattr(system, row[1]).n):
+            yield f"  {words + ' ':<6}{getattr(system, field).definition}"
         break
     for tool, row in DEFINITIONS.items():
         if tool != DEFAULT_DEFINITION:

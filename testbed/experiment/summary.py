@@ -19,6 +19,7 @@ from testbed.experiment.run_folder import Outcome
 from testbed.experiment.spec import Bound
 from testbed.metrics.fidelity import Fidelity, Threshold, Verdict, worst_of
 from testbed.metrics.fold import Folding
+from testbed.metrics.hops import Hops
 from testbed.metrics.latency import (
     DEFAULT_DEFINITION,
     DEFINITIONS,
@@ -35,10 +36,13 @@ from testbed.metrics.requests import Exchange, count_requests
 from testbed.metrics.shares import LaneShare
 from testbed.metrics.table import FOLDS
 from testbed.metrics.throughput import Served, Throughput, served
-from testbed.units import from_seconds
+from testbed.units import Nanoseconds, from_seconds
 
-NEEDED = ("story", "exchanges", "served", "throughput", "shares", "ring", "fidelity")
+NEEDED = ("story", "exchanges", "served", "throughput", "shares", "ring", "fidelity", "hops")
 """The folds that a summary is made of."""
+SUBMIT_TO_CLAIM = "slot claimed - prompt written (its swap is posted), pooled over submissions"
+PUBLISH_TO_CLIENT = "token received (streamed, where no client logs) - token published, pooled over tokens"
+"""What the two hops between DPU and GPU mean, for reports."""
 
 
 class TrialResults(NamedTuple):
@@ -57,6 +61,7 @@ class TrialResults(NamedTuple):
     throughput: Throughput
     shares: tuple[LaneShare, ...]
     fidelity: Fidelity
+    hops: Hops
 
 
 def fold_trial(label: str, system: str, point: str, records: Iterable[Record]) -> TrialResults:
@@ -77,6 +82,7 @@ def trial_results(label: str, system: str, point: str, folding: Folding) -> Tria
         throughput=folding.result("throughput"),
         shares=folding.result("shares"),
         fidelity=folding.result("fidelity"),
+        hops=folding.result("hops"),
     )
 
 
@@ -115,6 +121,10 @@ class SystemSummary(msgspec.Struct, frozen=True):
     """The same requests by the definitions of each tool; as the front end saw them where no client logged."""
     front_end: Latencies | None
     """As the front end saw them, arrival to streaming; None where it logged nothing."""
+    submit_to_claim_ms: Distribution
+    """Prompt in GPU memory to the scheduler's claim, of all submissions, warm-up included."""
+    publish_to_client_ms: Distribution
+    """Token in the ring to the client (to its streaming where no client logs), of all tokens, warm-up included."""
 
 
 class TrialSummary(msgspec.Struct, frozen=True):
@@ -223,7 +233,13 @@ def summarise_system(trials: Sequence[TrialResults], selection: Selection) -> Sy
         send_lag_ms=distribution([(exchange.lag, 1) for exchange in chosen], "linear", "sent - scheduled"),
         definitions=by_tool,
         front_end=_of_front_end(front) if front else None,
+        submit_to_claim_ms=_pooled_hops([trial.hops.submit_to_claim for trial in trials], SUBMIT_TO_CLAIM),
+        publish_to_client_ms=_pooled_hops([trial.hops.publish_to_client for trial in trials], PUBLISH_TO_CLIENT),
     )
+
+
+def _pooled_hops(parts: Sequence[Sequence[Nanoseconds]], words: str) -> Distribution:
+    return distribution([(value, 1) for part in parts for value in part], "linear", words)
 
 
 def merge_fidelity(trials: Sequence[TrialResults]) -> Fidelity:

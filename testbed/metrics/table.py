@@ -6,6 +6,7 @@ from typing import Any
 
 from testbed.metrics.fidelity import FidelityFold
 from testbed.metrics.fold import Fold
+from testbed.metrics.hops import HopFold
 from testbed.metrics.latency import LatencyFold
 from testbed.metrics.outcome import StoryFold
 from testbed.metrics.requests import CountFold, ExchangeFold, ServedFold
@@ -25,5 +26,6 @@ FOLDS: dict[str, Fold[Any, Any]] = {
     "ring": RingFold(),
     "fidelity": FidelityFold(),
     "timeline": TimelineFold(),
+    "hops": HopFold(),
 }
 """By name; `testbed.metrics.fold.Folding` runs any choice of them over one stream."""

@@ -31,6 +31,7 @@ NOT_RECORDED = {
     "request.abandoned": "needs a client that goes away in the middle; tests/emulators cuts the connection",
     "device.faulted": "a scheduler that keeps CUDA's rules never causes one; tests/testbed/blink breaks them",
     "hardware.engaged": "needs a real part; tests/topologies/test_hardware.py lends a foreign veth",
+    "verbs.measured": "only an emulation's NIC has round trips to measure; tests/parity reads them from one",
     "verb.failed": "a healthy wire never causes one; the wires' conformance suite cuts it",
 }
 
