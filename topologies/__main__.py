@@ -58,7 +58,12 @@ def _run(folder: Path, nodes: str | None, *, serve: bool) -> int:
         for finding in lacking:
             print(f"this host cannot: {finding.name}: {finding.detail} ({finding.remedy})", file=sys.stderr)
         return ExitCode.HOST_CANNOT
-    from topologies.bench_run import HostCannot, execute  # imports mininet, which `lacking_for_a_run` has made sure of
+    refused = _refused_hardware(folder)
+    if refused:
+        for line in refused:
+            print(f"this host cannot: {line}", file=sys.stderr)
+        return ExitCode.HOST_CANNOT
+    from topologies.bench_run import FolderTaken, HostCannot, execute  # imports mininet, which `lacking_for_a_run` has made sure of
 
     try:
         result = execute(folder, nodes, serve=serve)
@@ -74,11 +79,38 @@ def _run(folder: Path, nodes: str | None, *, serve: bool) -> int:
     except HostCannot as fault:
         print(f"this host cannot: {fault}", file=sys.stderr)
         return ExitCode.HOST_CANNOT
+    except FolderTaken as fault:
+        print(fault, file=sys.stderr)
+        return ExitCode.BAD_INPUT
+    except OSError as fault:
+        print(f"{fault.filename or folder}: {fault.strerror}", file=sys.stderr)
+        return ExitCode.ERRORED
     if result.outcome == "errored":
         print(result.detail, file=sys.stderr)
     if result.teardown:
         print(f"tear-down: {result.teardown}", file=sys.stderr)
     return ExitCode.PASSED if result.outcome == "completed" else ExitCode.ERRORED
+
+
+def _refused_hardware(folder: Path) -> list[str]:
+    """Real parts that the plan in `folder` asks for and this run cannot have; nothing else is said of the plan here."""
+    from testbed.experiment.plan import read_plan
+    from topologies import allowed_hardware, hardware, reaper
+
+    try:
+        plan = read_plan((folder / "plan.json").read_bytes())
+    except (OSError, msgspec.MsgspecError):
+        return []
+    if not plan.hardware:
+        return []
+    try:
+        forbidden = allowed_hardware.forbidden(plan.hardware, os.environ)
+    except allowed_hardware.BadList as fault:
+        return [str(fault)]
+    if forbidden:
+        return forbidden
+    reaper.reap()  # a dead run may still have what this one asks for
+    return hardware.refusals(plan)
 
 
 def _doctor(*, as_json: bool) -> int:

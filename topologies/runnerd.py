@@ -326,6 +326,7 @@ class Runnerd:
             "HOME": "/nonexistent",
             "PYTHONUNBUFFERED": "1",
             "LOOPLANE_STATE": str(self.state),
+            "LOOPLANE_ASKED_BY": "console",  # what it may touch of this host: topologies.allowed_hardware
         }
 
     async def _topologies(self, *words: str) -> tuple[int, str]:

@@ -1,10 +1,14 @@
 """Whole runs with a real part in them: an accelerator in a process of its own, and ports that are not ours."""
 
 import json
+import secrets
 from statistics import median
 
 import pytest
 import whole_run
+
+from tests.topologies.outside import Outside
+from topologies.programs import run
 
 pytestmark = pytest.mark.root
 SMALL_DEVICE = '["{python}", "-m", "emulators.numpy_device", "--socket", "{socket}", "--hidden", "128", "--layers=2"]'
@@ -48,3 +52,50 @@ def test_an_accelerator_that_dies_ends_the_run_and_is_named(prepare_run, start_b
     assert result["outcome"] == "errored"
     assert "accelerator gpu0 ended with 9" in result["detail"] or "the accelerator at" in result["detail"], result
     assert result["teardown"] == ""
+
+
+@pytest.fixture
+def outside():
+    made = Outside(secrets.token_hex(3))
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("kind", ["namespace", pytest.param("docker", marks=pytest.mark.docker)])
+def test_the_gpus_port_is_a_foreign_one(prepare_run, outside, start_bench, kind):
+    """gpu0 hangs at a switch outside; the DPU reaches its ring over a real port there and back, step by step."""
+    port, uplink = outside.card(), outside.card()
+    before = [run(["ip", "-o", "link", "show", "dev", card]) for card in (port, uplink)]
+    folder = prepare_run(
+        "small.toml", f"nodes={kind}", f'hardware.ports."gpu0.cnic0".interface="{port}"',
+        f'hardware.uplinks.compute.interface="{uplink}"',
+    )  # fmt: skip
+    bench = start_bench(folder)
+    assert bench.end() == 0, bench.said()
+    assert len(whole_run.events_of(folder, "request.finished")) == 8
+    assert set(map(tuple, whole_run.steps_of_requests(folder).values())) == {tuple(range(1, 14))}
+    engaged = [event for _, event in whole_run.events_of(folder, "hardware.engaged")]
+    assert [(event.seam, event.place, event.device) for event in engaged] == [
+        ("port", "gpu0.cnic0", port), ("uplink", "compute", uplink)]  # fmt: skip
+    assert all("driver veth" in event.facts for event in engaged)
+    links = [event for _, event in whole_run.events_of(folder, "link.measured") if event.lane == -1]
+    carried = {name: sum(event.packets for event in links if event.port == name) for name in
+               ("compute.uplink", "dpu0.cnic0")}  # fmt: skip
+    assert min(carried.values()) > 100, carried
+    assert "gpu0.cnic0" not in {event.port for event in links}, "the far switch is not ours to read"
+    after = [run(["ip", "-o", "link", "show", "dev", card]) for card in (port, uplink)]
+    assert [line.split(":", 1)[1].split("qdisc")[0] for line in after] == [
+        line.split(":", 1)[1].split("qdisc")[0] for line in before]  # fmt: skip
+
+
+def test_a_host_without_the_card_cannot_and_says_which(prepare_run, start_bench):
+    folder = prepare_run(
+        "small.toml", "nodes=namespace", 'hardware.ports."gpu0.cnic0".interface="nosuch0"',
+        'hardware.uplinks.compute.interface="nosuch1"',
+    )  # fmt: skip
+    bench = start_bench(folder)
+    assert bench.end() == 3, bench.said()
+    lines = [line for line in bench.said().splitlines() if "this host cannot" in line]
+    assert len(lines) == 2
+    assert 'hardware.ports."gpu0.cnic0": "nosuch0": there is no such interface on this host' in lines[0]
+    assert not (folder / "events").exists() or not list((folder / "events").iterdir()), "nothing was begun"
