@@ -207,14 +207,18 @@ class RingView:
         self.memory = memory
         self.layout = layout
         self.states = memory.words(0, layout.slots)
-        self._state_bytes = self.states.view(np.uint8)[::WORD]
+        self._state_bytes = np.empty(layout.slots, np.uint8)
+        self._matches = np.empty(layout.slots, np.bool_)
         self._request_numbers = memory.words(layout.descriptor(0), layout.slots * 8)[::8]
         self.extraction = memory.words(layout.extraction(0), layout.slots)
         self._answers = np.frombuffer(memory.view, "<u4", layout.token_tokens, layout.answer(0))
 
     def slots_in(self, state: int) -> npt.NDArray[np.int64]:
         """Slots whose state is `state`, ascending: the parallel scan over the state plane."""
-        return np.flatnonzero(self._state_bytes == state)
+        # Cutting whole words to their low byte in one pass is half the price of comparing every eighth byte, and
+        # numpy takes 2 µs over an IntEnum.
+        np.copyto(self._state_bytes, self.states, casting="unsafe")
+        return np.equal(self._state_bytes, int(state), out=self._matches).nonzero()[0]
 
     def request_numbers(self, slots: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
         """What the descriptors of `slots` say are their requests' numbers; unchecked, good for ordering only."""
