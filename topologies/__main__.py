@@ -63,7 +63,8 @@ def _run(folder: Path, nodes: str | None, *, serve: bool) -> int:
         for line in refused:
             print(f"this host cannot: {line}", file=sys.stderr)
         return ExitCode.HOST_CANNOT
-    from topologies.bench_run import FolderTaken, HostCannot, execute  # imports mininet, which `lacking_for_a_run` has made sure of
+    # It imports mininet, which `lacking_for_a_run` has made sure of.
+    from topologies.bench_run import FolderTaken, HostCannot, execute
 
     try:
         result = execute(folder, nodes, serve=serve)

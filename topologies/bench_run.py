@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, closing, suppress
 from enum import Enum
 from pathlib import Path
 from types import FrameType
@@ -19,6 +19,7 @@ from types import FrameType
 import msgspec
 
 from testbed.clocks.wall import Epoch, WallTime
+from testbed.command.locks import held
 from testbed.events.log import EventWriter
 from testbed.events.schema import LineLogged, RunStarted, StageEntered
 from testbed.experiment.plan import Plan, read_plan
@@ -34,6 +35,7 @@ from topologies.naming import Names
 from topologies.processes import ProcessTable, die_with_parent
 from topologies.registry import RunRecord, RunRegistry, mark_of, registered, registry_lock
 from topologies.request_count import RequestCount
+from topologies.run_storage import storage_fault
 
 EPOCH_AHEAD = 100 * MILLISECOND
 READY_PATIENCE_S = 120.0
@@ -41,6 +43,7 @@ MEASURE_S = 0.5
 TELL_S = 1.0
 """Between two lines of progress while a run is running."""
 _POLL_S = 0.02
+_LOCK = "bench.lock"
 
 
 class Stage(Enum):
@@ -85,6 +88,14 @@ class BenchFault(Exception):
     """The run cannot go on; the message says why."""
 
 
+class FolderTaken(Exception):
+    """Another bench carries out the plan in this folder; nothing of it was touched (fault A10)."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        super().__init__(f"{folder}: another bench is carrying out this plan; wait for its end or cancel it")
+
+
 class HostCannot(Exception):
     """What the run asks for is more than the host can do; the message says what would help."""
 
@@ -108,38 +119,64 @@ class BenchRun:
         self._stage: Stage | None = None
         self._begun = time.monotonic()
         self._asked_to_end = ""
+        self._outcome_known = False
         self._wall: WallTime | None = None
         self._latest = 0
         self._undo = ExitStack()
         self._teardown_faults: list[str] = []
 
     def run(self) -> BenchResult:
-        """Carries the run out and cleans up after it. Never raises for a fault of the run: see the result."""
+        """Carries the run out and cleans up after it. Never raises for a fault of the run: see the result.
+
+        Raises `FolderTaken` while another bench has the folder, OSError where nothing can be written into it.
+        """
         self._control.mkdir(parents=True, exist_ok=True)
+        with held(self._control / _LOCK) as free:
+            if not free:
+                raise FolderTaken(self.folder)
+            return self._run_alone()
+
+    def _run_alone(self) -> BenchResult:
         self._forget_last_attempt()
         previous = {number: signal.signal(number, self._ask_to_end) for number in (signal.SIGTERM, signal.SIGINT)}
+        self._log = EventWriter(self.folder / "events" / "bench.jsonl", "bench")
         try:
-            with EventWriter(self.folder / "events" / "bench.jsonl", "bench") as self._log:
-                outcome, detail = self._outcome()
-                self._enter(Stage.FINALISING, detail)
-                self._tear_down()
-                self._enter(Stage.CLEANED, "; ".join(self._teardown_faults))
+            outcome, detail = self._outcome()
+            self._enter(Stage.FINALISING, detail)
+            self._tear_down()
+            self._enter(Stage.CLEANED, "; ".join(self._teardown_faults))
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
+            with suppress(OSError), closing(self._log):
+                self._log.flush()
+        return self._left_word(outcome, detail)
+
+    def _left_word(self, outcome: str, detail: str) -> BenchResult:
+        """The result, written to control/bench.json; a run whose result cannot be kept has not completed."""
         result = BenchResult(outcome, detail, "; ".join(self._teardown_faults))
-        self._write("bench.json", msgspec.json.format(msgspec.json.encode(result), indent=1) + b"\n")
+        try:
+            self._write("bench.json", msgspec.json.format(msgspec.json.encode(result), indent=1) + b"\n")
+        except OSError as fault:
+            words = f"{self._control / 'bench.json'}: {fault.strerror}"
+            return BenchResult("errored", result.detail or words, result.teardown)
         return result
 
     def _outcome(self) -> tuple[str, str]:
+        """How it went. From here on what cannot be logged is let go: the tear-down matters more."""
         try:
             self._carry_out()
         except RunCancelled as cancelled:
             return "cancelled", str(cancelled)
         except Exception as fault:  # noqa: BLE001  # whatever it was, the run is torn down and the result says so
+            self._outcome_known = True
             words = str(fault) or type(fault).__name__
+            if storage := storage_fault(self.folder):  # that is the cause, and the fault what it led to
+                words = f"{storage}; {words.splitlines()[0]}"
             self._emit(LineLogged(text=words, severity="error"))
             return "errored", words
+        finally:
+            self._outcome_known = True
         return "completed", ""
 
     def _carry_out(self) -> None:
@@ -262,7 +299,6 @@ class BenchRun:
         for link in links.measure():
             self._emit(link)
         self._emit(cpu.measure())
-        self._log.flush()
 
     def _end_nodes(self, nodes: BenchNodes) -> None:
         self._write("stop", b"")
@@ -328,8 +364,12 @@ class BenchRun:
         return 0 if self._wall is None else max(0, self._wall.true(time.monotonic_ns()))
 
     def _emit(self, event: Event) -> None:
-        self._log.write(self._now(), event)
-        self._log.flush()
+        try:
+            self._log.write(self._now(), event)
+            self._log.flush()
+        except OSError as fault:
+            if not self._outcome_known:
+                raise BenchFault(f"{self._log.path}: {fault.strerror}") from fault
 
 
 def execute(folder: Path, nodes: str | None = None, *, serve: bool = False) -> BenchResult:
