@@ -6,8 +6,11 @@ A packet socket of our own (packet(7)): it is bound before STATE says `ready`, s
 missed, and at the end it is emptied before the file is closed, so nothing that was sent before is lost either (fault
 G11). Frames stand in the file in the kernel's order with the kernel's times, both directions; after segmentation,
 since hosts here send single packets (platform.md §1.1). STATE is JSON: {"state": "ready"}, then {"state": "finished",
-"packets": N, "lost": M, "whole": true}; "whole" is false if the limit ended it early. Format: pcap with nanoseconds
-(magic 0xa1b23c4d), link type Ethernet.
+"packets": N, "lost": M, "whole": true, "clock_offset_ns": O, "clock_drift_ns": D}; "lost" is the packet socket's own
+count of frames that found no room; "whole" is false if the limit ended it early. The kernel stamps frames by
+CLOCK_REALTIME, a run's time is CLOCK_MONOTONIC: O is real minus monotonic when the capture began, D what it has
+changed by at the end (somebody set the clock, or NTP bent it). Format: pcap with nanoseconds (magic 0xa1b23c4d), link
+type Ethernet.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import signal
 import socket
 import struct
 import sys
+import time
 from collections.abc import Sequence
 from io import BufferedWriter
 from pathlib import Path
@@ -36,9 +40,9 @@ _FLUSH_S = 0.2
 class Capture:
     """One device's frames into one file."""
 
-    def __init__(self, device: str, path: Path, limit_bytes: int = 1 << 30) -> None:
+    def __init__(self, device: str, path: Path, limit_bytes: int = 1 << 30, buffer_bytes: int = _BUFFER) -> None:
         self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0)
-        self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER)
+        self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, buffer_bytes)
         self._socket.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
         self._socket.setblocking(False)
         self._file: BufferedWriter = path.open("wb")
@@ -49,6 +53,8 @@ class Capture:
         self.lost = 0
         self.whole = True
         self._room = limit_bytes
+        self.clock_offset_ns = real_minus_monotonic()
+        """When the capture began."""
 
     def fileno(self) -> int:
         """The socket, for select."""
@@ -86,6 +92,15 @@ class Capture:
         self._socket.close()
 
 
+def real_minus_monotonic(readings: int = 9) -> int:
+    """CLOCK_REALTIME minus CLOCK_MONOTONIC in ns, of that reading between two others that took the least time."""
+    found: list[tuple[int, int]] = []
+    for _ in range(readings):
+        before, real, after = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
+        found.append((after - before, real - (before + after) // 2))
+    return min(found)[1]
+
+
 def _time_of(control: list[tuple[int, int, bytes]]) -> tuple[int, int]:
     for level, kind, data in control:
         if level == socket.SOL_SOCKET and kind == _SO_TIMESTAMPNS:
@@ -114,7 +129,14 @@ def run(capture: Capture, state: Path) -> None:
         if not ready:
             capture.flush()
     capture.finish()
-    finished = {"state": "finished", "packets": capture.packets, "lost": capture.lost, "whole": capture.whole}
+    finished: dict[str, object] = {
+        "state": "finished",
+        "packets": capture.packets,
+        "lost": capture.lost,
+        "whole": capture.whole,
+        "clock_offset_ns": capture.clock_offset_ns,
+        "clock_drift_ns": real_minus_monotonic() - capture.clock_offset_ns,
+    }
     _say(state, finished)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from testbed.events.schema import HardwareEngaged, LanesApplied
 from testbed.experiment.plan import NodePlan, Plan
-from topologies import docker_host, images, lanes, reaper
+from topologies import docker_host, images, lane_queues, lanes, reaper
 from topologies.accelerators import socket_of
 from topologies.docker_host import ContainerSpec, Docker, DockerFault, Mount
 from topologies.fabric import Fabric
@@ -44,7 +44,7 @@ class BenchNetwork:
         self._say = say
         self._check = check
         self._containers: dict[str, str] = {}
-        self._queues: dict[str, lanes.PortQueues] = {}
+        self._queues: dict[str, lane_queues.PortQueues] = {}
         self._engine_used = False
         self._fabric: Fabric | None = None
         self._lending = Lending(registry, plan.hardware)
@@ -75,7 +75,7 @@ class BenchNetwork:
         self._check()
         yield from self._fabric.engaged
         for port in self._fabric.switch_ports():
-            self._queues[port.name] = queues = lanes.queues_of(port)
+            self._queues[port.name] = queues = lane_queues.queues_of(port)
             classes = lanes.apply(port, queues)
             yield LanesApplied(port=port.name, setting_bits_per_s=port.port.rate_bits_per_s, classes=classes)
         self._say(f"{probe(self._fabric)} ways between ports carry frames of full size")

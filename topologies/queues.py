@@ -1,4 +1,4 @@
-"""Queues of network devices as the kernel has them: classes, their settings and counters, by rtnetlink(7).
+"""Queues of network devices as the kernel has them: classes, filters, settings and counters, by rtnetlink(7).
 
 Read straight from the kernel, since what `tc` prints is rounded and differs between versions, and since starting a
 program for each reading would cost more than what is measured. One socket stays in the namespace where it was made.
@@ -17,11 +17,13 @@ from topologies.namespaces import network_of
 _RTM_GETLINK, _RTM_NEWLINK = 18, 16
 _RTM_GETQDISC, _RTM_NEWQDISC = 38, 36
 _RTM_GETTCLASS, _RTM_NEWTCLASS = 42, 40
+_RTM_GETTFILTER, _RTM_NEWTFILTER = 46, 44
 _NLMSG_ERROR, _NLMSG_DONE = 2, 3
 _DUMP = 0x301  # NLM_F_REQUEST | NLM_F_DUMP
 _TCA_KIND, _TCA_OPTIONS, _TCA_STATS2 = 1, 2, 7
 _TCA_STATS_BASIC, _TCA_STATS_QUEUE = 1, 3
 _TCA_HTB_PARMS, _TCA_HTB_RATE64, _TCA_HTB_CEIL64 = 1, 6, 7
+_TCA_U32_CLASSID, _TCA_U32_SEL = 1, 5
 _IFLA_IFNAME, _IFLA_STATS64 = 3, 23
 _TICK_NS = 64
 """Bursts are kept as times, in units of 64 ns (PSCHED_SHIFT 6)."""
@@ -53,6 +55,22 @@ class Queue(NamedTuple):
     backlog: int
     """Bytes that wait."""
     htb: Htb | None
+    limit: int = 0
+    """Packets that a pfifo holds at most."""
+
+
+class Filter(NamedTuple):
+    """One u32 filter with one key: what matches goes to class `target`."""
+
+    preference: int
+    """The lower is asked first."""
+    protocol: int
+    """An Ethernet type; 3 for every frame."""
+    mask: int
+    value: int
+    """Compared with the 32 bits at `offset` of the network header, in network order."""
+    offset: int
+    target: int
 
 
 class DeviceCounters(NamedTuple):
@@ -99,6 +117,27 @@ class QueueReader:
         found = (queue for queue in self._queues(_RTM_GETQDISC, _RTM_NEWQDISC, device) if queue.parent == ROOT)
         return next(found, None)
 
+    def qdiscs(self, device: str) -> dict[int, Queue]:
+        """The qdiscs of a device by the class (or ROOT) that they hang on. Raises as `classes`."""
+        return {queue.parent: queue for queue in self._queues(_RTM_GETQDISC, _RTM_NEWQDISC, device)}
+
+    def filters(self, device: str, parent: int = 0x1_0000) -> tuple[Filter, ...]:
+        """The u32 filters at a qdisc, in the order in which they are asked. Raises as `classes`.
+
+        A filter of another kind, or with other than one key, is one whose `offset` is -1: it is not of ours.
+        """
+        index = self._indexes[device]
+        found: list[Filter] = []
+        for body in self._dump(_RTM_GETTFILTER, _RTM_NEWTFILTER, struct.pack("=BxxxiIII", 0, index, 0, parent, 0)):
+            _, ifindex, handle, _, info = struct.unpack_from("=BxxxiIII", body)
+            attributes = dict(_attributes(body[20:]))
+            if ifindex == index and handle:  # the first of each preference is its classifier, without a handle
+                options = dict(_attributes(attributes.get(_TCA_OPTIONS, b"")))
+                u32 = attributes.get(_TCA_KIND, b"").rstrip(b"\0") == b"u32"
+                if not u32 or _TCA_U32_SEL in options:  # else a hash table that u32 made for itself
+                    found.append(_filter(info, options))
+        return tuple(sorted(found, key=lambda one: one.preference))
+
     def device(self, device: str) -> DeviceCounters:
         """The device's own counters. Raises KeyError."""
         for _, name, counters in self._links():
@@ -143,6 +182,16 @@ class QueueReader:
                     bodies.append(body)
 
 
+def _filter(info: int, options: dict[int, bytes]) -> Filter:
+    preference, protocol = info >> 16, socket.ntohs(info & 0xFFFF)
+    target = struct.unpack("=I", options.get(_TCA_U32_CLASSID, bytes(4)))[0]
+    selector = options.get(_TCA_U32_SEL, bytes(16))
+    if selector[2] != 1:
+        return Filter(preference, protocol, 0, 0, -1, target)
+    mask, value, offset = struct.unpack_from("!II", selector, 16) + struct.unpack_from("=i", selector, 24)
+    return Filter(preference, protocol, mask, value, offset, target)
+
+
 def _queue(handle: int, parent: int, found: dict[int, bytes]) -> Queue:
     kind = found.get(_TCA_KIND, b"").rstrip(b"\0").decode()
     statistics = dict(_attributes(found.get(_TCA_STATS2, b"")))
@@ -150,7 +199,8 @@ def _queue(handle: int, parent: int, found: dict[int, bytes]) -> Queue:
     _, backlog, drops, _, _ = struct.unpack_from("=5I", statistics.get(_TCA_STATS_QUEUE, bytes(20)))
     options = dict(_attributes(found.get(_TCA_OPTIONS, b"")))
     htb = _htb(options) if kind == "htb" and _TCA_HTB_PARMS in options else None
-    return Queue(handle, parent, kind, size, packets, drops, backlog, htb)
+    limit = struct.unpack_from("=I", found[_TCA_OPTIONS])[0] if kind == "pfifo" and _TCA_OPTIONS in found else 0
+    return Queue(handle, parent, kind, size, packets, drops, backlog, htb, limit)
 
 
 def _htb(options: dict[int, bytes]) -> Htb:

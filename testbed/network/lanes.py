@@ -20,6 +20,9 @@ class LaneTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     vlarb_low: str = "0:192,1:192,2:64,3:192"
     sl2vl: str = "0,1,2,3"
     """Virtual lane of service level 0, 1, …; levels not named use the last lane named."""
+    frame_bytes: str = ""
+    """Ethernet frame that a lane's backlog is made of, as `0:1082,2:106`; lanes not named: a full packet of the path
+    MTU. Only the kernel's queues need it, which serve bytes and not packets (docs/models/lanes.md)."""
 
     def __post_init__(self) -> None:
         """Raises ValueError (msgspec names the path) for strings that OpenSM would not take either."""
@@ -29,6 +32,7 @@ class LaneTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"high_limit is {self.high_limit}; allowed is 0 to 255")
         if len(self.sl2vl.split(",")) > SERVICE_LEVELS:
             raise ValueError(f"sl2vl names {len(self.sl2vl.split(','))} lanes; allowed are 1 to {SERVICE_LEVELS}")
+        self.frames()
         sendable = {lane for lane, weight in (*self.high(), *self.low()) if weight}
         for level in range(SERVICE_LEVELS):
             lane = self.lane_of(level)
@@ -44,6 +48,15 @@ class LaneTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The low-priority table, as `high`."""
         return _entries("vlarb_low", self.vlarb_low, self.max_vls)
 
+    def frames(self) -> dict[int, int]:
+        """The frame size of each lane that `frame_bytes` names."""
+        if not self.frame_bytes:
+            return {}
+        found = _pairs("frame_bytes", self.frame_bytes, self.max_vls - 1, FRAME_BYTES)
+        if len(dict(found)) < len(found):
+            raise ValueError(f"frame_bytes names a lane twice: {self.frame_bytes}")
+        return dict(found)
+
     def lane_of(self, service_level: int) -> int:
         """The virtual lane of a service level 0 to 15."""
         lanes = [_integer("sl2vl", word, 0, self.max_vls - 1) for word in self.sl2vl.split(",")]
@@ -55,6 +68,10 @@ TABLE_ENTRIES = 64
 """Most entries of an arbitration table (the range of PortInfo's VLArbHighCap)."""
 
 
+FRAME_BYTES = (60, 9216)
+"""The least and the longest frame, without FCS."""
+
+
 def type_of_service(service_level: int) -> int:
     """The IPv4 TOS byte that carries a service level on Ethernet: DSCP = 4 × level, so all 16 fit and ECN stays 0.
 
@@ -64,15 +81,21 @@ def type_of_service(service_level: int) -> int:
 
 
 def _entries(field: str, text: str, max_vls: int) -> tuple[tuple[int, int], ...]:
-    entries = []
-    for word in text.split(","):
-        lane, colon, weight = word.partition(":")
-        if not colon:
-            raise ValueError(f"{field}: {word!r} is not lane:weight, as 0:192")
-        entries.append((_integer(field, lane, 0, max_vls - 1), _integer(field, weight, 0, 255)))
+    entries = _pairs(field, text, max_vls - 1, (0, 255))
     if len(entries) > TABLE_ENTRIES:
         raise ValueError(f"{field} has {len(entries)} entries; allowed are 1 to {TABLE_ENTRIES}")
-    return tuple(entries)
+    return entries
+
+
+def _pairs(field: str, text: str, last_lane: int, allowed: tuple[int, int]) -> tuple[tuple[int, int], ...]:
+    pairs = []
+    for word in text.split(","):
+        lane, colon, number = word.partition(":")
+        if not colon:
+            what = "lane:bytes, as 0:1082" if field == "frame_bytes" else "lane:weight, as 0:192"
+            raise ValueError(f"{field}: {word!r} is not {what}")
+        pairs.append((_integer(field, lane, 0, last_lane), _integer(field, number, *allowed)))
+    return tuple(pairs)
 
 
 def _integer(field: str, word: str, low: int, high: int) -> int:

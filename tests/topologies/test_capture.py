@@ -19,7 +19,7 @@ from scapy.layers.inet import IP
 from scapy.layers.l2 import Ether
 from scapy.utils import rdpcap
 
-from emulators.capture import Capture
+from emulators.capture import Capture, real_minus_monotonic
 from testbed.events.log import read_log
 from testbed.events.schema import CaptureFinished
 from testbed.experiment.plan import Plan
@@ -113,7 +113,49 @@ def test_the_process_says_when_it_sees_and_what_it_has(fabric: Fabric, tmp_path:
         said = json.loads(state.read_text())
         assert (said["state"], said["lost"]) == ("finished", 0)
         assert said["packets"] == len(packets(path))
+        assert abs(said["clock_drift_ns"]) < 50_000_000  # nobody sets the clock meanwhile
         assert sum(b"the only one" in frame and frame[23] == 17 for frame in packets(path)) == 1
+
+
+def test_frames_stand_on_the_runs_time_by_the_clocks_offset(fabric: Fabric, tmp_path: Path) -> None:
+    path = tmp_path / "timed.pcap"
+    with network_of(port(fabric).pid):
+        capture = Capture(port(fabric).device, path)
+    with sender(fabric) as out:
+        before = time.monotonic_ns()
+        out.sendto(b"now", ("10.61.0.3", 9))
+        after = time.monotonic_ns() + 50_000_000  # the bridge may take its time
+    capture.finish()
+    seconds, nanoseconds = struct.unpack_from("=II", path.read_bytes(), 24)
+    drift = real_minus_monotonic() - capture.clock_offset_ns
+    slack = abs(drift) + 100_000  # two readings of two clocks
+    assert before - slack <= seconds * 1_000_000_000 + nanoseconds - capture.clock_offset_ns <= after + slack
+
+
+def test_frames_that_find_no_room_are_counted(fabric: Fabric, tmp_path: Path) -> None:
+    """The capture's drop counter is the kernel's: a socket with no room to speak of loses frames and says how many."""
+    path = tmp_path / "small.pcap"
+    with network_of(port(fabric).pid):
+        capture = Capture(port(fabric).device, path, buffer_bytes=8_192)
+    with sender(fabric) as out:
+        for number in range(100):
+            out.sendto(number.to_bytes(4, "big").ljust(4172, b"."), ("10.61.0.3", 9))
+    time.sleep(0.2)
+    capture.finish()
+    kept = [frame for frame in packets(path) if frame[23] == 17 and len(frame) == 4214]
+    assert len(kept) < 100
+    assert capture.lost >= 100 - len(kept)
+
+
+@pytest.mark.parametrize("number", range(2))
+def test_an_idle_link_is_silent(fabric: Fabric, tmp_path: Path, soak: bool, number: int) -> None:
+    """Fault B12: IPv6 is off before the first link is there, so an idle port carries no frame at all."""
+    port = fabric.ports()[number]
+    with network_of(port.pid):
+        capture = Capture(port.device, tmp_path / "idle.pcap")
+    time.sleep(60 if soak else 2.5)
+    capture.finish()
+    assert (capture.packets, capture.lost) == (0, 0)
 
 
 def test_a_device_that_is_not_there_is_one_line(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from testbed.experiment.plan import Plan
-from topologies import lanes
+from topologies import lane_queues, lanes
 from topologies.fabric import Fabric, NetworkFault
 from topologies.namespaces import network_of
 from topologies.naming import Names
@@ -95,7 +95,7 @@ def test_a_failed_command_is_not_hidden(fabric: Fabric) -> None:
 @pytest.mark.parametrize("end", ["switch", "node"])
 def test_a_link_that_flapped_is_as_before(fabric: Fabric, end: str) -> None:
     port = next(port for port in fabric.ports() if port.name == "gpu0.cnic0")
-    queues = lanes.queues_of(port)
+    queues = lane_queues.queues_of(port)
     lanes.apply(port, queues)
     pid, device = (port.pid, port.device) if end == "switch" else (fabric.pid_of("gpu0"), "cnic0")
     with network_of(pid):

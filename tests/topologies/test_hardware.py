@@ -16,7 +16,7 @@ from outside import Outside
 
 from testbed.experiment.hardware import Hardware, LentInterface
 from testbed.experiment.plan import Plan
-from topologies import hardware, lanes, reaper
+from topologies import hardware, lane_queues, lanes, reaper
 from topologies.fabric import Fabric, NetworkFault
 from topologies.hardware import HardwareFault, Lending
 from topologies.namespaces import network_of
@@ -100,7 +100,7 @@ def test_a_real_port_and_an_uplink_carry_what_emulated_links_carry(
     names = [each.name for each in fabric.switch_ports()]
     assert names == ["client0.front0", "dpu0.front0", "dpu0.cnic0", "compute.uplink"]
     leaving = fabric.uplinks()[0]
-    assert len(lanes.apply(leaving, lanes.queues_of(leaving))) >= 2
+    assert len(lanes.apply(leaving, lane_queues.queues_of(leaving))) >= 2
     frames = sent(leaving.pid, leaving.device)
     assert probe(fabric) == 4
     assert sent(leaving.pid, leaving.device) > frames, "what dpu0 sends to gpu0 leaves through the uplink"
@@ -129,7 +129,7 @@ def test_everything_is_given_back_as_it_was(
         fabric.build()
         assert port not in run(["ip", "-o", "link"])
         for leaving in fabric.uplinks():
-            lanes.apply(leaving, lanes.queues_of(leaving))
+            lanes.apply(leaving, lane_queues.queues_of(leaving))
     finally:
         lending.give_back()
         after = {name: state(name) for name in (port, uplink)}
