@@ -51,11 +51,13 @@ class FrontNetwork:
         *,
         rates_bits_per_s: Mapping[str, int],
         delay: Nanoseconds,
+        answer_delay: Nanoseconds | None = None,
     ) -> None:
         self._server = server
         self._clients = dict(clients)
         self._rates = dict(rates_bits_per_s)
         self._delay = delay
+        self._answer_delay = delay if answer_delay is None else answer_delay
         self._asker: dict[str, str] = {}
         self._sending_until = dict.fromkeys(self._rates, 0)
         self._receiving_until = dict.fromkeys(self._rates, 0)
@@ -64,6 +66,7 @@ class FrontNetwork:
 
     def send(self, now: Nanoseconds, node: str, message: Message) -> None:
         """`message` leaves `node`. Raises MachineError for one that belongs nowhere."""
+        delay = self._delay
         if node in self._clients:
             to, machine = self._server
             if isinstance(message, Submit):
@@ -73,12 +76,13 @@ class FrontNetwork:
             if asker is None:
                 raise MachineError(f"{node} answers {message.name!r}, which no client has asked")
             to, machine = asker, self._clients[asker]
+            delay = self._answer_delay
         else:
             raise MachineError(f"{node} has no front network for {type(message).__name__}")
         size = wire_size(message)
         left = self._occupy(self._sending_until, node, now, size)
         arrived = self._occupy(self._receiving_until, to, left, size)
-        heappush(self._travelling, (arrived + self._delay, self._tickets, to, machine, message))
+        heappush(self._travelling, (arrived + delay, self._tickets, to, machine, message))
         self._tickets += 1
 
     def wake(self, now: Nanoseconds) -> list[tuple[str, str, Message]]:

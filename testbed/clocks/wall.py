@@ -110,20 +110,22 @@ class RoundTrips:
     Only verbs posted while none was in flight: what waits behind another verb measures that one.
     """
 
-    __slots__ = ("_alone", "_in_flight", "_posted", "_values")
+    __slots__ = ("_alone", "_in_flight", "_largest", "_posted", "_values")
 
     def __init__(self) -> None:
         self._in_flight = 0
         self._alone: tuple[str, int] | None = None
         self._posted = 0
         self._values: dict[tuple[str, int], list[int]] = {}
+        self._largest: dict[tuple[str, int], int] = {}
 
     def post(self, verb: Verb, reading: int) -> None:
         """`verb` is posted at the monotonic `reading`."""
         self._in_flight += 1
         if self._in_flight == 1:
             kind, size = _kind(verb)
-            self._alone, self._posted = (kind, 1 << max(0, size - 1).bit_length()), reading
+            self._alone, self._posted = (kind, size.bit_length()), reading
+            self._largest[self._alone] = max(size, self._largest.get(self._alone, 0))
 
     def complete(self, reading: int, *, good: bool) -> None:
         """The oldest verb in flight is seen to be completed."""
@@ -133,12 +135,13 @@ class RoundTrips:
         self._alone = None
 
     def measured(self) -> list[VerbsMeasured]:
-        """One event a kind and size."""
+        """One event for each kind and power of two of sizes."""
         values, self._values = self._values, {}
         events = []
-        for (kind, size), times in sorted(values.items()):
+        for group, times in sorted(values.items()):
             times.sort()
-            events.append(VerbsMeasured(kind, size, len(times), nearest_rank(times, 50), nearest_rank(times, 99)))
+            p50, p99 = nearest_rank(times, 50), nearest_rank(times, 99)
+            events.append(VerbsMeasured(group[0], self._largest[group], len(times), p50, p99))
         return events
 
 

@@ -372,7 +372,7 @@ class VerbsMeasured(Event, frozen=True, tag="verbs.measured"):
     kind: str
     """read, write, swap, add or send."""
     bytes: int
-    """Of the message, rounded up to a power of two."""
+    """Of the largest message; those of one event lie between two powers of two."""
     n: int
     p50: Nanoseconds
     p99: Nanoseconds

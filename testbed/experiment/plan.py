@@ -122,6 +122,10 @@ class Plan(msgspec.Struct, frozen=True):
     """How the simulated clock carries verbs; an emulation has a soft RNIC."""
     front_delay: int = 30_000
     """One way on the front network under the simulated clock, in true nanoseconds."""
+    answer_delay: int | None = None
+    """The same for answers, where it is another one; only a twin's is (`testbed.experiment.twin`)."""
+    wire_latency: int = 1_000
+    """One way from NIC to NIC under the simulated clock, in true nanoseconds (`WireSettings.latency`)."""
     workload_seed: int = 0
     """Seed of the schedule: the same for all systems and sweep points that are compared."""
     trial: str = ""

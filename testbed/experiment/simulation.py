@@ -29,7 +29,7 @@ from testbed.experiment.plan import Plan
 from testbed.experiment.run_folder import Outcome, RunFolder
 from testbed.machine import Event
 from testbed.network.memory_region import LocalMemory, PlainMemory
-from testbed.network.wires import FlowWire, PacketWire, Wire
+from testbed.network.wires import FlowWire, PacketWire, Wire, WireSettings
 from testbed.serving.tokens import Vocabulary, deepseek_vocabulary
 from testbed.units import MILLISECOND, SECOND, Nanoseconds
 from testbed.workload.client import OpenLoopClient
@@ -91,9 +91,10 @@ def simulate(
 
 def make_wire(plan: Plan, memories: Mapping[tuple[str, str], LocalMemory]) -> Wire:
     """The simulated wire that the plan asks for."""
+    settings = WireSettings(latency=plan.wire_latency)
     if plan.wire == "packet":
-        return PacketWire(plan, memories, rng=stream(plan.seed, "wire"))
-    return FlowWire(plan, memories)
+        return PacketWire(plan, memories, settings=settings, rng=stream(plan.seed, "wire"))
+    return FlowWire(plan, memories, settings=settings)
 
 
 def make_front_network(plan: Plan) -> FrontNetwork:
@@ -104,6 +105,7 @@ def make_front_network(plan: Plan) -> FrontNetwork:
         {node.name: "client" for node in plan.nodes if node.role == "client"},
         rates_bits_per_s={name: port.rate_bits_per_s for name, port in ports.items()},
         delay=plan.front_delay,
+        answer_delay=plan.answer_delay,
     )
 
 

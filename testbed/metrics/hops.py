@@ -35,7 +35,7 @@ class VerbTime(msgspec.Struct, frozen=True):
 
     kind: str
     bytes: int
-    """Of the message, rounded up to a power of two."""
+    """Of the largest message; the others have at least half as many."""
     n: int
     p50: Nanoseconds
     """In *wall* nanoseconds."""

@@ -1,0 +1,109 @@
+"""`looplane parity [FILE…]`: the same experiment on an emulated network and under the simulated clock, side by side.
+
+For each file: a short calibration emulation (other seed) measures what the emulation's parts cost, the repeats are
+emulated, and the twin of each is simulated with its seeds. `testbed.experiment.parity` has the metrics and bounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from testbed.command.conduct import conduct
+from testbed.command.exit_codes import CommandError, ExitCode
+from testbed.command.places import EXPERIMENTS, is_root, runs_folder
+from testbed.command.run import read
+from testbed.command.telling import say
+from testbed.experiment.conclusion import results_of
+from testbed.experiment.launch import Prepared, prepare
+from testbed.experiment.parity import Parity, compare, parity_text
+from testbed.experiment.spec import Spec
+from testbed.experiment.summary import TrialResults, selection_of
+from testbed.experiment.twin import NotMeasured, PartCosts, part_costs, twin_of
+
+DEFAULT_FILES = (EXPERIMENTS / "blink" / "parity.toml",)
+CALIBRATION_REQUESTS = 16
+"""Requests of the calibration run: about 400 tokens, of which each gives a time."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Files, repeats and form."""
+    parser.add_argument("files", nargs="*", metavar="FILE", help="experiments (TOML); default: blink/parity.toml")
+    parser.add_argument(
+        "--repeats", type=int, default=5, metavar="N", help="emulations of each, with seeds of their own (default 5)"
+    )
+    parser.add_argument(
+        "--set", dest="overrides", action="append", default=[], metavar="K=V", help="override, as workload.requests=8"
+    )
+    parser.add_argument("--out", type=Path, metavar="DIR", help="where the run folders are made")
+    parser.add_argument("--json", action="store_true", help="print a list of comparisons instead of tables")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Compares every file. Exit 0: all bounds hold; 1: one does not; 4: nothing faithful to compare."""
+    if not is_root():
+        raise CommandError("parity needs root: it emulates (namespaces, Mininet, containers)", ExitCode.HOST_CANNOT)
+    if arguments.repeats < 1:
+        raise CommandError(f"parity: --repeats {arguments.repeats}: at least 1", ExitCode.BAD_INPUT)
+    files = arguments.files or [str(path) for path in DEFAULT_FILES]
+    told: list[dict[str, Any]] = []
+    found: list[Parity] = []
+    for file in files:
+        overrides = [*arguments.overrides, f"repeats={arguments.repeats}"]
+        spec, text = read(file, overrides)
+        calibrating, _ = read(file, [*overrides, "repeats=1", f"seed={spec.seed + 1}", *_few_requests(spec)])
+        here = _compare(spec, text, calibrating, overrides, arguments.out or runs_folder())
+        found += here
+        told.append({"file": file, "comparisons": [msgspec.to_builtins(parity) for parity in here]})
+        if not arguments.json:
+            lines = [line for parity in here for line in parity_text(parity)]
+            print("\n".join([f"{file}: {spec.title}", *lines]), flush=True)
+    if arguments.json:
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(told), indent=1).decode() + "\n")
+    if not all(parity.comparable for parity in found):
+        return ExitCode.ERRORED
+    return ExitCode.PASSED if all(parity.held for parity in found) else ExitCode.EXPECTATION_FAILED
+
+
+def _few_requests(spec: Spec) -> list[str]:
+    return [f"workload.requests={CALIBRATION_REQUESTS}"] if spec.workload.requests > CALIBRATION_REQUESTS else []
+
+
+def _compare(
+    spec: Spec, text: bytes, calibrating: Spec, overrides: Sequence[str], parent: Path
+) -> tuple[Parity, ...]:
+    """Calibrates, emulates, simulates the twins. The folders stay, for whoever wants to look."""
+    command = ["looplane", *sys.argv[1:]]
+    say("calibration: a short emulation that measures the parts")
+    measured = prepare(calibrating, parent, clock="wall", text=text, overrides=overrides, command=command)
+    costs = _costs(measured, _run(measured, "mininet"))
+    real = prepare(spec, parent, clock="wall", text=text, overrides=overrides, command=command)
+    emulated = _run(real, "mininet")
+    twin = prepare(spec, parent, clock="simulated", text=text, overrides=overrides, command=command)
+    plans = tuple(twin_of(*pair, costs) for pair in zip(real.plans, twin.plans, strict=True))
+    for trial, plan in zip(twin.trials, plans, strict=True):
+        trial.write_plan(plan)
+    simulated = _run(twin._replace(plans=plans), "sim")
+    for kind, prepared in (("calibration", measured), ("emulated", real), ("simulated", twin)):
+        say(f"{kind}: {prepared.folder.path}")
+    return compare(emulated, simulated, selection_of(msgspec.to_builtins(spec.workload)))
+
+
+def _costs(prepared: Prepared, trials: Sequence[TrialResults]) -> PartCosts:
+    try:
+        return part_costs(trials[0].hops, prepared.plans[0])
+    except NotMeasured as fault:
+        raise CommandError(f"parity: {fault}", ExitCode.ERRORED) from fault
+
+
+def _run(prepared: Prepared, backend: Any) -> list[TrialResults]:
+    """Runs every trial and folds each by itself, those that did not come to their end included."""
+    summary, code = conduct(prepared, backend)
+    if code == ExitCode.HOST_CANNOT:
+        raise CommandError(summary.detail, code)
+    return [results_of(trial, summary.outcome, summary.detail) for trial in prepared.trials]
