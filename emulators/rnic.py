@@ -29,9 +29,10 @@ from types import FrameType
 from emulators.barrier import BadRunFolder, plan_of
 from emulators.rnic_desk import Desk, PathTaken
 from emulators.rnic_journal import Journal
-from emulators.rnic_ports import Endpoint, Faults, Port
+from emulators.rnic_ports import Endpoint, Port
 from emulators.timers import set_timer_slack
 from emulators.verbs_ring import QueueError
+from emulators.wire_faults import KINDS, WireFaults
 from testbed.experiment.plan import NodePlan, Plan
 from testbed.machine import Verb
 from testbed.network.connection import Connection, ConnectionSettings
@@ -69,7 +70,7 @@ class Rnic:
         journal: Journal,
         *,
         spin_ns: int = 0,
-        faults: Faults | None = None,
+        faults: WireFaults | None = None,
         settings: ConnectionSettings | None = None,
     ) -> None:
         """Opens everything. Raises OSError for an address or port that cannot be had, `PathTaken`, `BadPlan`."""
@@ -270,7 +271,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _arguments(arguments)
     try:
         plan, node = plan_of(options.run, options.node)
-        faults = Faults(options.drop, options.duplicate, options.corrupt, options.fault_seed)
+        faults = WireFaults(**{kind: getattr(options, kind) for kind in KINDS}, seed=options.fault_seed)
     except (BadRunFolder, ValueError) as error:
         print(error, file=sys.stderr)
         return EXIT_BAD_INPUT
@@ -334,7 +335,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--fifo", type=int, default=0, metavar="PRIORITY", help="SCHED_FIFO priority, 0: ordinary")
     parser.add_argument("--cores", type=_cores, default=(), metavar="LIST", help="cores to run on, as 1 or 2,3")
     parser.add_argument("--spin-us", type=int, default=-1, metavar="N", help="look for more so long before blocking")
-    for fault in ("drop", "duplicate", "corrupt"):
+    for fault in KINDS:
         parser.add_argument(f"--{fault}", type=float, default=0.0, metavar="P", help=f"probability to {fault} a packet")
     parser.add_argument("--fault-seed", type=int, default=1, metavar="N", help="seed of the faults")
     return parser.parse_args(arguments)

@@ -17,11 +17,9 @@ import os
 import socket
 import struct
 from collections import deque
-from collections.abc import Callable, Iterable
-from random import Random
+from collections.abc import Callable
 
-import msgspec
-
+from emulators.wire_faults import WireDamage, WireFaults
 from testbed.experiment.plan import FabricPlan, PortPlan
 from testbed.network.arbiter import Arbiter
 from testbed.network.lanes import LaneTable, type_of_service
@@ -44,23 +42,6 @@ MAKE_UP = 2 * STRIDE
 """Time of sending that a backlogged port may make up for after it woke late."""
 
 
-class Faults(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What goes wrong on purpose, for each packet that leaves (tests and labs)."""
-
-    drop: float = 0.0
-    """Probability that a packet is lost."""
-    duplicate: float = 0.0
-    """Probability that it is sent twice."""
-    corrupt: float = 0.0
-    """Probability that one of its bits is flipped."""
-    seed: int = 1
-
-    def __post_init__(self) -> None:
-        for name in ("drop", "duplicate", "corrupt"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise ValueError(f"{name} is {getattr(self, name)}; allowed is 0 to 1")
-
-
 class PortCounters:
     """What a port has seen since it was opened."""
 
@@ -78,7 +59,7 @@ class PortCounters:
 class Endpoint:
     """A queue pair and how its packets leave."""
 
-    __slots__ = ("destination", "lane", "pair", "port", "queued", "send_to", "socket", "touched")
+    __slots__ = ("damage", "destination", "lane", "pair", "port", "queued", "send_to", "socket", "touched")
 
     def __init__(self, pair: QueuePair, port: Port, lane: Lane, sender: socket.socket) -> None:
         self.pair = pair
@@ -86,6 +67,7 @@ class Endpoint:
         self.lane = lane
         self.socket = sender
         self.send_to = sender.sendto
+        self.damage = WireDamage(port.faults, pair.number) if port.faults.any else None
         self.destination = (pair.connection.peer_address, UDP_PORT)
         self.queued = False
         """True while it is in its lane's round."""
@@ -127,7 +109,7 @@ class Lane:
 class Port:
     """One RoCE interface of the node."""
 
-    def __init__(self, plan: PortPlan, fabric: FabricPlan, faults: Faults | None = None) -> None:
+    def __init__(self, plan: PortPlan, fabric: FabricPlan, faults: WireFaults | None = None) -> None:
         """Opens the receiving socket. Raises OSError if the address is not there or the port is taken."""
         self.plan = plan
         self.counters = PortCounters()
@@ -145,8 +127,7 @@ class Port:
         self._lanes: dict[int, Lane] = {}
         self._round: tuple[Lane, ...] = ()
         self._senders: list[socket.socket] = []
-        self._damage = _Damage(faults) if faults is not None and (faults.drop, faults.duplicate, faults.corrupt) != (
-            0.0, 0.0, 0.0) else None  # fmt: skip
+        self.faults = faults or WireFaults()
 
     def add(self, pair: QueuePair) -> Endpoint:
         """Gives a queue pair its sending socket and its lane. Raises OSError if its source port is taken."""
@@ -233,10 +214,10 @@ class Port:
     def _put_on_wire(self, now: int, packet: bytes, endpoint: Endpoint) -> bool:
         """False if the kernel's buffer is full, so that the packet must wait."""
         try:
-            if self._damage is None:
+            if endpoint.damage is None:
                 endpoint.send_to(packet, endpoint.destination)
             else:
-                for damaged in self._damage.packets(packet):
+                for damaged in endpoint.damage.packets(packet):
                     endpoint.send_to(damaged, endpoint.destination)
         except BlockingIOError:
             self._blocked_until = now + 100 * MICROSECOND
@@ -251,24 +232,6 @@ class Port:
         """Closes the sockets."""
         for opened in (self.socket, *self._senders):
             opened.close()
-
-
-class _Damage:
-    """Loses, doubles and breaks packets by a seeded die."""
-
-    def __init__(self, faults: Faults) -> None:
-        self._faults = faults
-        self._random = Random(faults.seed)
-
-    def packets(self, packet: bytes) -> Iterable[bytes]:
-        draw = self._random.random
-        if draw() < self._faults.drop:
-            return ()
-        if draw() < self._faults.corrupt:
-            broken = bytearray(packet)
-            broken[self._random.randrange(len(broken))] ^= 1 << self._random.randrange(8)
-            packet = bytes(broken)
-        return (packet, packet) if draw() < self._faults.duplicate else (packet,)
 
 
 def _udp_socket(address: str, port: int) -> socket.socket:
