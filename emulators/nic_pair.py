@@ -105,6 +105,7 @@ class NicPair:
         *,
         rate_bits_per_s: int = UNSHAPED,
         options: Sequence[str] = (),
+        cores: tuple[int, int] | None = None,
         sizes: QueueSizes | None = None,
         receives: int = 16,
         receive_bytes: int = 4096,
@@ -113,13 +114,17 @@ class NicPair:
         names: tuple[str, str] = (REQUESTER, OWNER),
         region: RegionPlan = REGION,
     ) -> None:
-        """`options` are further arguments of both NIC processes, e.g. faults; a queue pair for each service level."""
+        """`options` are further arguments of both NIC processes, e.g. faults; a queue pair for each service level.
+
+        `cores` pins each NIC to one core.
+        """
         self.names = names
         self.region = region
         self.addresses = namespaces.addresses if namespaces is not None else _loopback_addresses()
         self.plan = _plan(names, self.addresses, rate_bits_per_s, lanes, service_levels, region)
         self._namespaces = namespaces
         self._options = list(options)
+        self._cores = cores
         self._sizes = sizes or QueueSizes()
         self._receives = receives
         self._receive_bytes = receive_bytes
@@ -178,6 +183,8 @@ class NicPair:
         """Starts (again) the NIC process of a node."""
         prefix = [] if self._namespaces is None else self._namespaces.prefix(self.names.index(name))
         command = [sys.executable, "-m", "emulators.rnic", "--run", str(self.folder), "--node", name]
+        if self._cores is not None:
+            command += ["--cores", str(self._cores[self.names.index(name)])]
         self.processes[name] = subprocess.Popen([*prefix, *command, "--socket", str(self.socket(name)), *self._options])
 
     def connect(self, name: str) -> Verbs:

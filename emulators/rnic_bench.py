@@ -1,77 +1,42 @@
 """Measures the soft RNIC on this machine, beside what bare UDP sockets do there: `python -m emulators.rnic_bench`.
 
-Two NIC processes in two network namespaces joined by a bridge, as in a run (root). Round trips are closed-loop, one
-verb at a time, the software asleep in between; CPU is what the kernel's scheduler charged the NIC's process. Numbers
-of one noisy machine: compare the columns with each other, not with another machine's.
+Two NIC processes in two network namespaces joined by a bridge, as in a run (root). Both arms are pinned alike: the
+requester's software and NIC, and the UDP ping, share one core; the responder's NIC, and the UDP echo, have another.
+NICs, ping and echo are SCHED_FIFO 10 as the NICs of a run; software is of the ordinary class. Where two things are
+compared their rounds alternate. Round trips are closed-loop, one verb at a time, the software asleep in between; the
+busy neighbour is measured with 1 ms between reads, since a closed loop hides the slices that it takes. CPU is what the
+kernel's scheduler charged the NIC's process. Compare the columns with each other, not with another machine's.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
 
+from emulators import bare_udp
+from emulators.bare_udp import Echo
 from emulators.nic_pair import LinkedNamespaces, NicPair, wait_for
 from emulators.shared_memory import SharedMemory
 from testbed.clocks.wall import nearest_rank
 from testbed.machine import CompareSwap, Completion, CompletionStatus, Read, Verb, Write
 from testbed.units import MIB, MICROSECOND, SECOND
 
-WARM_UP = 200
-UDP_ECHO = """
-import socket, sys
-echo = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-echo.bind((sys.argv[1], 9))
-print("ready", flush=True)
-while True:
-    data, sender = echo.recvfrom(9000)
-    echo.sendto(data, sender)
-"""
-UDP_PING = """
-import socket, sys, time
-ping = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-ping.settimeout(5)
-ping.connect((sys.argv[1], 9))
-for turn in range(int(sys.argv[2])):
-    start = time.perf_counter_ns()
-    ping.send(bytes(64))
-    ping.recv(9000)
-    print(time.perf_counter_ns() - start)
-"""
-UDP_SINK = """
-import socket, sys, time
-sink = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-sink.setsockopt(socket.SOL_SOCKET, 33, 32 << 20)
-sink.bind((sys.argv[1], 9))
-sink.settimeout(10)
-print("ready", flush=True)
-buffer, count = bytearray(9000), 0
-sink.recv_into(buffer)
-start, before = time.perf_counter_ns(), time.process_time_ns()
-sink.settimeout(1)
-try:
-    while True:
-        sink.recv_into(buffer)
-        count += 1
-        last, used = time.perf_counter_ns(), time.process_time_ns()
-except TimeoutError:
-    print(count, last - start, used - before)
-"""
-UDP_SOURCE = """
-import socket, sys, time
-source = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-source.setsockopt(socket.SOL_SOCKET, 32, 32 << 20)
-packet, to = bytes(4112), (sys.argv[1], 9)
-before = time.process_time_ns()
-for turn in range(int(sys.argv[2])):
-    source.sendto(packet, to)
-print(time.process_time_ns() - before)
-"""
+WARM_UP = 100
+ROUNDS = 5
+"""Alternations of the arms that are compared."""
+FIFO = 10
+"""SCHED_FIFO priority of NICs, ping and echo; the bench of a run gives its NICs the same class."""
+GAP_S = 0.001
+"""Between two reads beside a busy neighbour."""
+_HOG = "import time\nend = time.monotonic() + 60\nwhile time.monotonic() < end: pass"
 
 
 class RoundTrip(msgspec.Struct, frozen=True):
@@ -103,12 +68,20 @@ class Operation(msgspec.Struct, frozen=True):
     """Best of five rounds."""
 
 
+class Ratio(msgspec.Struct, frozen=True):
+    """One thing over another, a figure for each alternation of the two."""
+
+    what: str
+    ratios: tuple[float, ...]
+
+
 class Report(msgspec.Struct, frozen=True):
     """All that this bench measures."""
 
     round_trips: tuple[RoundTrip, ...]
     streams: tuple[Stream, ...]
     operations: tuple[Operation, ...]
+    ratios: tuple[Ratio, ...] = ()
 
 
 def cpu_ns(pid: int) -> int:
@@ -116,35 +89,70 @@ def cpu_ns(pid: int) -> int:
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
 
 
-def verb_round_trip(pair: NicPair, what: str, verb: Callable[[int], Verb], turns: int) -> RoundTrip:
-    """`turns` verbs one after another; raises RuntimeError if one fails."""
+def verb_times(pair: NicPair, verb: Callable[[int], Verb], turns: int, *, gap_s: float = 0.0) -> list[int]:
+    """Nanoseconds of `turns` verbs one after another, `gap_s` apart; raises RuntimeError if one fails."""
     software = pair.verbs[pair.names[0]]
     times: list[int] = []
-    used = 0
-    for turn in range(-WARM_UP, turns):
-        if turn == 0:
-            used = sum(cpu_ns(process.pid) for process in pair.processes.values())
+    for turn in range(turns):
+        if gap_s:
+            time.sleep(gap_s)
         start = time.perf_counter_ns()
         software.post(verb(turn))
         (answer,) = wait_for(software)
-        if turn >= 0:
-            times.append(time.perf_counter_ns() - start)
+        times.append(time.perf_counter_ns() - start)
         if not isinstance(answer, Completion) or answer.status is not CompletionStatus.SUCCESS:
-            raise RuntimeError(f"{what}: {answer}")
+            raise RuntimeError(f"{verb(turn)}: {answer}")
+    return times
+
+
+def verb_round_trip(pair: NicPair, what: str, verb: Callable[[int], Verb], turns: int) -> RoundTrip:
+    """`turns` verbs one after another, after some to warm up."""
+    verb_times(pair, verb, WARM_UP)
+    used = sum(cpu_ns(process.pid) for process in pair.processes.values())
+    times = verb_times(pair, verb, turns)
     used = sum(cpu_ns(process.pid) for process in pair.processes.values()) - used
     return _round_trip(what, times, used / turns / 2)
 
 
-def udp_round_trip(namespaces: LinkedNamespaces, turns: int) -> RoundTrip:
-    """Two blocking Python processes that send each other 64 bytes."""
-    echo = _script(namespaces, 1, UDP_ECHO, namespaces.addresses[1])
-    try:
-        _ready(echo)
-        ping = _script(namespaces, 0, UDP_PING, namespaces.addresses[1], str(WARM_UP + turns))
-        output, _ = ping.communicate(timeout=120)
-    finally:
-        _end(echo)
-    return _round_trip("UDP ping-pong, 64 B", [int(line) for line in output.split()][WARM_UP:], 0)
+def read_and_ping(
+    pair: NicPair, namespaces: LinkedNamespaces, cores: tuple[int, int], turns: int, rounds: int = ROUNDS
+) -> tuple[RoundTrip, RoundTrip, Ratio]:
+    """UDP ping-pong and READ of 64 bytes in alternation, and the ratio of each round's medians."""
+    read = _read_of(pair, 64)
+    pings: list[int] = []
+    reads: list[int] = []
+    ratios = []
+    used = 0
+    with Echo(_place(namespaces, 1, cores[1]), namespaces.addresses[1]) as echo:
+        for _ in range(rounds):
+            ping = echo.ping(_place(namespaces, 0, cores[0]), -(-turns // rounds))
+            verb_times(pair, read, WARM_UP)
+            before = sum(cpu_ns(process.pid) for process in pair.processes.values())
+            times = verb_times(pair, read, -(-turns // rounds))
+            used += sum(cpu_ns(process.pid) for process in pair.processes.values()) - before
+            ratios.append(nearest_rank(sorted(times), 50) / nearest_rank(sorted(ping), 50))
+            pings += ping
+            reads += times
+    what = "READ of 64 B"
+    udp = _round_trip("UDP ping-pong, 64 B", pings, 0)
+    return udp, _round_trip(what, reads, used / len(reads) / 2), Ratio(f"{what} over UDP, p50", tuple(ratios))
+
+
+def busy_over_idle(pair: NicPair, core: int, turns: int, rounds: int = ROUNDS) -> Ratio:
+    """p99 of the READ of 64 bytes while a process spins on the responder's core ÷ p99 without, in alternation."""
+    read = _read_of(pair, 64)
+    ratios = []
+    for _ in range(rounds):
+        idle = sorted(verb_times(pair, read, turns, gap_s=GAP_S))
+        hog = subprocess.Popen(["taskset", "-c", str(core), sys.executable, "-c", _HOG])
+        try:
+            verb_times(pair, read, WARM_UP, gap_s=GAP_S)
+            busy = sorted(verb_times(pair, read, turns, gap_s=GAP_S))
+        finally:
+            hog.kill()
+            hog.wait()
+        ratios.append(nearest_rank(busy, 99) / nearest_rank(idle, 99))
+    return Ratio("READ of 64 B, busy over idle, p99", tuple(ratios))
 
 
 def write_stream(pair: NicPair, messages: int) -> Stream:
@@ -178,18 +186,12 @@ def read_stream(pair: NicPair, turns: int) -> Stream:
     return _stream("READ of 64 KiB, soft RNIC", turns * 16, time.perf_counter_ns() - start, used)
 
 
-def udp_stream(namespaces: LinkedNamespaces, packets: int) -> Stream:
+def udp_stream(namespaces: LinkedNamespaces, cores: tuple[int, int], packets: int) -> Stream:
     """One Python process that sends as fast as `sendto` allows, and one that receives."""
-    sink = _script(namespaces, 1, UDP_SINK, namespaces.addresses[1])
-    try:
-        _ready(sink)
-        source = _script(namespaces, 0, UDP_SOURCE, namespaces.addresses[1], str(packets))
-        sent, _ = source.communicate(timeout=120)
-        counted, _ = sink.communicate(timeout=30)
-    finally:
-        _end(sink)
-    count, elapsed, used = (int(word) for word in counted.split())
-    return _stream("sendto of 4,112 B, bare UDP", count, elapsed, (int(sent) * count // packets, used))
+    places = [_place(namespaces, index, core) for index, core in enumerate(cores)]
+    done = bare_udp.stream(places[0], places[1], namespaces.addresses[1], packets)
+    used = (done.sender_cpu_ns, done.receiver_cpu_ns)
+    return _stream("sendto of 4,112 B, bare UDP", done.received, done.elapsed_ns, used)
 
 
 def memory_operations(count: int = 20_000) -> tuple[Operation, ...]:
@@ -215,19 +217,34 @@ def memory_operations(count: int = 20_000) -> tuple[Operation, ...]:
 
 
 def measure(turns: int = 2000, messages: int = 60, options: tuple[str, ...] = ()) -> Report:
-    """Runs everything, about ten seconds. Raises OSError where namespaces cannot be made."""
-    with LinkedNamespaces() as namespaces:
-        udp = udp_round_trip(namespaces, turns)
-        udp_packets = udp_stream(namespaces, messages * 256)
-        with NicPair(namespaces, options=options) as pair:
-            peer, word = pair.names[1], pair.remote
-            read = verb_round_trip(pair, "READ of 64 B", lambda n: Read(n, peer, remote=word, length=64), turns)
-            swap = verb_round_trip(
-                pair, "CMP_SWAP", lambda n: CompareSwap(n, peer, remote=word, expected=0, desired=0), turns
-            )
-            writes = write_stream(pair, messages)
-            reads = read_stream(pair, turns // 4)
-    return Report((udp, read, swap), (udp_packets, writes, reads), memory_operations())
+    """Runs all but the busy neighbour, about ten seconds. Raises OSError where namespaces cannot be made."""
+    with LinkedNamespaces() as namespaces, pinned() as cores, _pair(namespaces, cores, options) as pair:
+        peer, word = pair.names[1], pair.remote
+        udp, read, ratio = read_and_ping(pair, namespaces, cores, turns)
+        swap = verb_round_trip(
+            pair, "CMP_SWAP", lambda n: CompareSwap(n, peer, remote=word, expected=0, desired=0), turns
+        )
+        udp_packets = udp_stream(namespaces, cores, messages * 256)
+        writes = write_stream(pair, messages)
+        reads = read_stream(pair, turns // 4)
+    return Report((udp, read, swap), (udp_packets, writes, reads), memory_operations(), (ratio,))
+
+
+def measure_neighbour(turns: int = 1000, options: tuple[str, ...] = ()) -> Report:
+    """Runs the busy neighbour alone, about fifteen seconds. Raises OSError where namespaces cannot be made."""
+    with LinkedNamespaces() as namespaces, pinned() as cores, _pair(namespaces, cores, options) as pair:
+        return Report((), (), (), (busy_over_idle(pair, cores[1], turns),))
+
+
+@contextlib.contextmanager
+def pinned() -> Iterator[tuple[int, int]]:
+    """Pins this process to the first core that it may use; that core and the next (the same, if there is one only)."""
+    allowed = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, allowed[:1])
+    try:
+        yield allowed[0], allowed[1 % len(allowed)]
+    finally:
+        os.sched_setaffinity(0, allowed)
 
 
 def main() -> int:
@@ -237,9 +254,14 @@ def main() -> int:
     parser.add_argument("--turns", type=int, default=2000, help="round trips of each kind")
     parser.add_argument("--messages", type=int, default=60, help="messages of 1 MiB")
     parser.add_argument("--nic-option", action="append", default=[], help="further argument of the NIC processes")
+    parser.add_argument("--neighbour", action="store_true", help="only the READ beside a busy neighbour")
     options = parser.parse_args()
+    nic_options = tuple(options.nic_option)
     try:
-        report = measure(options.turns, options.messages, tuple(options.nic_option))
+        if options.neighbour:
+            report = measure_neighbour(options.turns // 2, nic_options)
+        else:
+            report = measure(options.turns, options.messages, nic_options)
     except OSError as error:
         print(f"this host cannot: {error}", file=sys.stderr)
         return 3
@@ -251,6 +273,8 @@ def main() -> int:
     for stream in report.streams:
         cpu = f"sender {stream.sender_cpu_us:5.1f} us/packet  receiver {stream.receiver_cpu_us:5.1f} us/packet"
         print(f"{stream.what:28} {stream.packets_per_s:9,.0f} packets/s  {cpu}")
+    for ratio in report.ratios:
+        print(f"{ratio.what:36} {'  '.join(f'{value:.2f}' for value in ratio.ratios)}")
     for operation in report.operations:
         print(f"{operation.what:28} {operation.ns:9,.0f} ns")
     return 0
@@ -267,19 +291,16 @@ def _stream(what: str, packets: int, elapsed: int, used: tuple[int, int]) -> Str
     return Stream(what, packets * SECOND / elapsed, sender, receiver)
 
 
-def _script(namespaces: LinkedNamespaces, index: int, script: str, *arguments: str) -> subprocess.Popen[str]:
-    command = [*namespaces.prefix(index), sys.executable, "-c", script, *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+def _read_of(pair: NicPair, length: int) -> Callable[[int], Verb]:
+    return lambda turn: Read(turn, pair.names[1], remote=pair.remote, length=length)
 
 
-def _ready(process: subprocess.Popen[str]) -> None:
-    assert process.stdout is not None
-    process.stdout.readline()
+def _pair(namespaces: LinkedNamespaces, cores: tuple[int, int], options: tuple[str, ...]) -> NicPair:
+    return NicPair(namespaces, cores=cores, options=("--fifo", str(FIFO), *options))
 
 
-def _end(process: subprocess.Popen[str]) -> None:
-    process.kill()
-    process.communicate()
+def _place(namespaces: LinkedNamespaces, index: int, core: int) -> list[str]:
+    return [*namespaces.prefix(index), "taskset", "-c", str(core), "chrt", "--fifo", str(FIFO)]
 
 
 if __name__ == "__main__":
