@@ -90,9 +90,9 @@ def twin_of(emulated: Plan, simulated: Plan, costs: PartCosts) -> Plan:
 
     note = (
         f"twin of an emulation at dilation {emulated.dilation:g} and byte_scale {emulated.byte_scale}: its RoCE ports' "
-        f"rates in true time; measured on a calibration run and divided by the dilation: small verb "
-        f"{costs.verb_round_trip / 1e3:.0f} us of wall time there and back, wire "
-        f"{costs.wire_rate_bits_per_s / 1e6:.0f} Mbit/s, request {costs.to_front_end / 1e3:.0f} us, answer {costs.to_client / 1e3:.0f} us"
+        "rates in true time; from a calibration run, in wall time that the dilation divides: small verb "
+        f"{costs.verb_round_trip / 1e3:.0f} us there and back, wire {costs.wire_rate_bits_per_s / 1e6:.0f} Mbit/s, "
+        f"request {costs.to_front_end / 1e3:.0f} us, answer {costs.to_client / 1e3:.0f} us"
     )
     return replace(
         simulated,
