@@ -35,6 +35,7 @@ VERBS: dict[str, Verb] = {
     "pids": Verb("print the processes of a node of a live run", "testbed.command.pids"),
     "clean": Verb("remove what dead runs have left on this host", "testbed.command.clean"),
     "bench": Verb("measure this host: slots, rings, RDMA operations, events", "testbed.command.bench"),
+    "parity": Verb("run an experiment under both clocks and print how far they are apart", "testbed.command.parity"),
     "schema": Verb("print the JSON schema of experiment files", "testbed.command.schema"),
 }
 
