@@ -189,7 +189,8 @@ class _Api:
             async with contextlib.aclosing(call.messages()) as messages:
                 async for choice, message in messages:
                     if isinstance(message, Refused):
-                        return await _break_off(response, openai_errors.of_refusal(message, generation.prompt_field))
+                        error = openai_errors.of_refusal(message, generation.prompt_field)
+                        return await _break_off(request, response, error)
                     if not response.prepared:
                         await response.prepare(request)
                     for event in stream.events(choice, message):
@@ -276,13 +277,14 @@ class _Api:
         return _json(ascii_json.encode({"prompt": text}))
 
 
-async def _break_off(response: web.StreamResponse, error: ApiError) -> web.StreamResponse:
+async def _break_off(request: web.Request, response: web.StreamResponse, error: ApiError) -> web.StreamResponse:
     """Ends a call that was refused: by status before the stream began, by an event and the connection's end after."""
     if not response.prepared:
         raise error
-    response.force_close()
     await response.write(sse.event(error.body))
-    await response.write_eof()
+    # Without the end of HTTP's chunked body: a client that reads over the event still sees that the answer is cut.
+    if request.transport is not None:
+        request.transport.close()
     return response
 
 

@@ -40,7 +40,15 @@ class Serving:
 
     def stop(self) -> int:
         """Ctrl-C; its exit code."""
+        self.interrupt()
+        return self.ended()
+
+    def interrupt(self) -> None:
+        """Ctrl-C."""
         self.process.send_signal(signal.SIGINT)
+
+    def ended(self) -> int:
+        """Waits for its end; its exit code."""
         try:
             return self.process.wait(90)
         finally:

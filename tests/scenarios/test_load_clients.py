@@ -219,3 +219,29 @@ def report_agrees(folder: Path, answers: Sequence[Answer]) -> list[str]:
         told = ", ".join(f"{name} {theirs / DILATION:.2f} / {mine:.2f}" for name, theirs, mine in pairs)
         lines.append(f"{len(whole)} requests as {tool} reckons, client / report in true ms: {told}")
     return lines
+
+
+@pytest.mark.parametrize("client", [Guidellm, VllmBench])
+def test_what_breaks_off_in_mid_stream_is_errored_and_in_no_latency(
+    tmp_path: Path, client: type[Guidellm] | type[VllmBench]
+) -> None:
+    """Known fault "Serving" 10. The server is stopped while it streams; vLLM's client reads over the error event."""
+    server = Serving(tmp_path, "--on", "sim")
+
+    async def load() -> list[Answer]:
+        async with client(server.root) as opened:
+            whole = await opened.ask(PROMPT, 4)
+            cut = asyncio.ensure_future(opened.ask(PROMPT, 4000))
+            await asyncio.sleep(0.5)
+            server.interrupt()
+            return [whole, await cut]
+
+    whole, cut = asyncio.run(load())
+    assert server.ended() == 0
+    assert (whole.error, whole.tokens) == ("", 4)
+    assert cut.chunks
+    assert cut.error
+    for reckon in (guidellm_figures, vllm_figures):
+        found = reckon([whole, cut])
+        assert (found.completed, found.errored) == (1, 1)
+        assert found.ttft == reckon([whole]).ttft
