@@ -25,6 +25,7 @@ from topologies.accelerators import DeviceProcesses
 from topologies.bench_network import BenchNetwork, Say
 from topologies.bench_pids import software_pids
 from topologies.cells import Cells
+from topologies.fabric import NetworkFault
 from topologies.naming import Names, port_name
 from topologies.processes import (
     Placement,
@@ -178,8 +179,11 @@ class BenchNodes:
     def check_all_run(self, done: Collection[str] = ()) -> None:
         """Raises NodeDied for the first process that has ended and should not have.
 
-        A client whose workload is done may end, and the host may leave once it has provisioned, both with 0.
+        A client whose workload is done may end, and the host may leave once it has provisioned, both with 0. Raises
+        NetworkFault when a namespace has lost its keeper.
         """
+        if ended := self._network.fabric.ended():
+            raise NetworkFault(ended)
         for software in self._software:
             code = software.started.code()
             may_leave = software.node.name in done or software.node.role == "host"

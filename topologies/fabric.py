@@ -194,6 +194,19 @@ class Fabric:
             node.terminate()
         self._net = None
 
+    def ended(self) -> str:
+        """The first node or switch whose shell, which keeps its namespace, has ended; empty while all run."""
+        if self._net is None:
+            return ""
+        named = [(f"switch {fabric.name}", self.names.switch(fabric.name)) for fabric in self.plan.fabrics]
+        named += [(f"network {node.name}", self.names.host(node.name)) for node in self.plan.nodes]
+        for what, name in named:
+            code = self._net.nameToNode[name].shell.poll()
+            if code is not None:
+                how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
+                return f"{what}: the shell that keeps its namespace {how}"
+        return ""
+
     def pid_of(self, node: str) -> int:
         """A process that stands in the network namespace of `node`. Raises KeyError."""
         pid: int = self._net.nameToNode[self.names.host(node)].pid

@@ -7,6 +7,7 @@ debootstrap root file system with the mirror that the host's own apt uses (read 
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import platform
@@ -16,17 +17,18 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from testbed.command.places import state_folder
 from topologies.docker_host import Docker, DockerFault, Mount
 from topologies.processes import SOURCE, python_environment, site_packages
-from topologies.programs import ProgramFailed, run
+from topologies.programs import ProgramFailed, run_watched
 
 IMAGES = SOURCE / "emulators" / "images"
 _BUILD_TIMEOUT_S = 900.0
+_ROOTFS = "looplane-rootfs-"
 _TELL_S = 5.0
 """Between two lines of progress; whoever watches takes a run for lost after a minute without a word."""
 _PROBE = """
@@ -49,35 +51,40 @@ class ImageFault(DockerFault):
     """No usable image; the message says what is missing."""
 
 
-def ensure(docker: Docker, progress: Callable[[str], None]) -> str:
-    """The image for nodes, built when the engine has none. Raises ImageFault or ProgramFailed."""
+def ensure(docker: Docker, progress: Callable[[str], None], check: Callable[[], None] = lambda: None) -> str:
+    """The image for nodes, built when the engine has none. Raises ImageFault or ProgramFailed.
+
+    What `check` raises, asked ten times a second, ends a build at once and is raised here.
+    """
     chosen = os.environ.get("LOOPLANE_IMAGE")
     image = chosen or f"looplane-base:{recipe_digest()}"
     if not has_image(docker, image):
         if chosen:
             raise ImageFault(f"the image {chosen} (LOOPLANE_IMAGE) is not on this engine (docker pull {chosen})")
+        watch = _telling(progress, f"building {image}", check)
         if os.environ.get("LOOPLANE_IMAGE_FROM") == "dockerfile" or shutil.which("debootstrap") is None:
             base = f"python:{_python()}-slim"
             progress(f"building {image} from {base}")
-            telling(progress, f"building {image}", lambda: build_from_dockerfile(docker, image, base))
+            build_from_dockerfile(docker, image, base, watch)
         else:
             progress(f"building {image} by debootstrap (once, under a minute)")
-            telling(progress, f"building {image}", lambda: build_from_debootstrap(docker, image))
+            build_from_debootstrap(docker, image, watch)
     validate(docker, image)
     return image
 
 
-def telling(progress: Callable[[str], None], what: str, work: Callable[[], None], every_s: float = 0.0) -> None:
-    """Does `work` in a thread and says every `every_s` seconds (5), from the caller's own, that it still goes on.
+def _telling(progress: Callable[[str], None], what: str, check: Callable[[], None]) -> Callable[[], None]:
+    """A `watch` that says every few seconds that it still goes on."""
+    began = told = time.monotonic()
 
-    What `work` raises is raised here. What `progress` raises is raised when `work` has ended.
-    """
-    began = time.monotonic()
-    with ThreadPoolExecutor(max_workers=1) as pool:
-        doing = pool.submit(work)
-        while wait([doing], timeout=every_s or _TELL_S).not_done:
-            progress(f"{what}: {time.monotonic() - began:.0f} s so far")
-        doing.result()
+    def watch() -> None:
+        nonlocal told
+        check()
+        if (now := time.monotonic()) - told >= _TELL_S:
+            told = now
+            progress(f"{what}: {now - began:.0f} s so far")
+
+    return watch
 
 
 def has_image(docker: Docker, image: str) -> bool:
@@ -96,19 +103,43 @@ def recipe_digest() -> str:
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:12]
 
 
-def build_from_debootstrap(docker: Docker, image: str) -> None:
-    """Makes a root file system and imports it. Raises ImageFault, ProgramFailed."""
+def build_from_debootstrap(docker: Docker, image: str, watch: Callable[[], None]) -> None:
+    """Makes a root file system and imports it. Raises ImageFault, ProgramFailed, and what `watch` raises."""
     source = apt_source()
     state_folder().mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="rootfs-", dir=state_folder()) as folder:
-        script = [str(IMAGES / "rootfs.sh"), source.suite, source.mirror, source.keyring, folder]
-        run(["sh", *script], timeout_s=_BUILD_TIMEOUT_S)
-        _import(docker, image, Path(folder))
+    for folder in abandoned():
+        shutil.rmtree(folder)
+    with tempfile.TemporaryDirectory(prefix=_ROOTFS, dir=state_folder()) as made:
+        lock = os.open(made, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            script = [str(IMAGES / "rootfs.sh"), source.suite, source.mirror, source.keyring, made]
+            run_watched(["sh", *script], watch, timeout_s=_BUILD_TIMEOUT_S)
+            _import(docker, image, Path(made))
+        finally:
+            os.close(lock)
 
 
-def build_from_dockerfile(docker: Docker, image: str, base: str) -> None:
-    """`docker build` of emulators/images, with BuildKit or without (fault G10). Raises ProgramFailed."""
-    docker.run("build", "--tag", image, "--build-arg", f"BASE={base}", str(IMAGES), timeout_s=_BUILD_TIMEOUT_S)
+def abandoned() -> list[Path]:
+    """Root file systems whose builder was killed: nobody holds the lock on their folder."""
+    found = []
+    for folder in sorted(state_folder().glob(f"{_ROOTFS}*")):
+        with suppress(FileNotFoundError, NotADirectoryError):
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                found.append(folder)
+            except BlockingIOError:
+                pass
+            finally:
+                os.close(lock)
+    return found
+
+
+def build_from_dockerfile(docker: Docker, image: str, base: str, watch: Callable[[], None]) -> None:
+    """`docker build` of emulators/images, with BuildKit or without (fault G10). Raises as `build_from_debootstrap`."""
+    words = [*docker.command, "build", "--tag", image, "--build-arg", f"BASE={base}", str(IMAGES)]
+    run_watched(words, watch, timeout_s=_BUILD_TIMEOUT_S)
 
 
 def validate(docker: Docker, image: str) -> None:

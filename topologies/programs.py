@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 TIMEOUT_S = 60.0
+_LOOK_S = 0.1
 
 
 class ProgramFailed(Exception):
@@ -52,6 +58,39 @@ def run(
         how = f"ended with {done.returncode}" if done.returncode > 0 else f"was killed by signal {-done.returncode}"
         raise ProgramFailed(argv, how, done.stderr or done.stdout)
     return done.stdout
+
+
+def run_watched(argv: Sequence[str], watch: Callable[[], None], *, timeout_s: float) -> None:
+    """Runs a program that takes long, and calls `watch` ten times a second meanwhile. Raises `ProgramFailed`.
+
+    What `watch` raises ends the program and is raised here, so that a run which is cancelled waits for nothing. The
+    program is in a session and a pid namespace of its own: all that it has started ends with it, also when this
+    process is killed, and its mounts go with its mount namespace (unshare(1), setpriv(1)).
+    """
+    words = ["setpriv", "--pdeathsig", "KILL", "unshare", "--pid", "--fork", "--kill-child", "--mount-proc", *argv]
+    with tempfile.TemporaryFile() as said:
+        try:
+            child = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True)
+        except FileNotFoundError:
+            raise ProgramFailed(argv, "could not be started", f"{words[0]} is not installed") from None
+        try:
+            code = _end_of(child, argv, watch, time.monotonic() + timeout_s)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+        if code != 0:
+            said.seek(max(0, said.tell() - 4096))
+            raise ProgramFailed(argv, f"ended with {code}", said.read().decode(errors="replace"))
+
+
+def _end_of(child: subprocess.Popen[bytes], argv: Sequence[str], watch: Callable[[], None], limit: float) -> int:
+    while True:
+        with suppress(subprocess.TimeoutExpired):
+            return child.wait(_LOOK_S)
+        watch()
+        if time.monotonic() > limit:
+            raise ProgramFailed(argv, "did not end in time", "")
 
 
 def _short(command: str, limit: int = 120) -> str:

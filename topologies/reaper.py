@@ -8,6 +8,7 @@ goes last, so a reaper that is killed half way is followed by one that goes on.
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from topologies import cells, docker_host, hardware
+from topologies import cells, docker_host, hardware, images
 from topologies.naming import RUN_ROOT, is_label
 from topologies.programs import run
 from topologies.registry import ProcessMark, RunRegistry, end_processes, registered, registry_lock
@@ -29,7 +30,7 @@ class Leftover(NamedTuple):
 
     label: str
     kind: str
-    """interface (given back, not removed), process, cell, container, link, mount, record or engine."""
+    """interface (given back, not removed), process, cell, container, link, mount, record, folder or engine."""
     name: str
 
     def __str__(self) -> str:
@@ -68,6 +69,13 @@ def reap(*, dry_run: bool = False, only: str | None = None) -> Reaped:
                     _mark_lost(RunRegistry(label))
                     RunRegistry(label).remove()
                 removed.append(record)
+    for folder in images.abandoned() if only is None else []:
+        abandoned = Leftover("", "folder", str(folder))
+        fault = None if dry_run else _attempt(partial(shutil.rmtree, folder))
+        if fault is None:
+            removed.append(abandoned)
+        else:
+            failed.append((abandoned, fault))
     engine = Leftover("", "engine", str(docker_host.OWN_SOCKET))
     if dry_run:
         if docker_host.own_engine() is not None and not docker_host.in_use():

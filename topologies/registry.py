@@ -103,7 +103,11 @@ class RunRegistry:
         """Makes the folder and writes run.json. Raises FileExistsError when the label is taken."""
         RUN_ROOT.mkdir(mode=0o755, parents=True, exist_ok=True)
         self.folder.mkdir(mode=0o700)
-        _write(self.folder / "run.json", msgspec.json.encode(record))
+        try:
+            _write(self.folder / "run.json", msgspec.json.encode(record))
+        except OSError:  # no room under /run: a label without a record would be nobody's
+            self.remove()
+            raise
 
     def record(self) -> RunRecord | None:
         """The record; None where it is missing or half written, as a killed owner leaves it."""

@@ -18,9 +18,9 @@ from pathlib import Path
 import host_state
 import pytest
 
-from topologies import docker_host, images
+from topologies import docker_host, images, reaper
 from topologies.docker_host import ContainerSpec, Docker, DockerFault, Mount
-from topologies.programs import ProgramFailed, run
+from topologies.programs import ProgramFailed, run, run_watched
 
 pytestmark = [pytest.mark.root, pytest.mark.docker, pytest.mark.usefixtures("unchanged_host")]
 
@@ -231,7 +231,8 @@ def test_the_dockerfile_builds_with_both_builders(
         pytest.skip("this docker command has no buildx plug-in, so it has no BuildKit")
     monkeypatch.setenv("DOCKER_BUILDKIT", buildkit)
     name = f"looplane-test-{label}:built"
-    images.build_from_dockerfile(docker, name, image)  # our own image stands for python:…-slim, which needs a registry
+    # Our own image stands for python:…-slim, which needs a registry.
+    images.build_from_dockerfile(docker, name, image, lambda: None)
     try:
         images.validate(docker, name)
     finally:
@@ -241,28 +242,60 @@ def test_the_dockerfile_builds_with_both_builders(
 # --- without an engine ----------------------------------------------------------------------------------------------
 
 
-def test_a_build_that_takes_long_is_heard_of_and_its_fault_is_raised() -> None:
+def test_a_build_that_takes_long_is_heard_of_and_its_fault_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(images, "_TELL_S", 0.2)
     said: list[str] = []
-    images.telling(said.append, "building it", lambda: time.sleep(0.35), every_s=0.1)
+    watch = images._telling(said.append, "building it", lambda: None)
+    run_watched(["sleep", "0.7"], watch, timeout_s=30)
     assert 1 <= len(said) <= 3
     assert all(line.startswith("building it: ") for line in said)
-
-    def fail() -> None:
-        raise ProgramFailed(["debootstrap"], "ended with 1", "no mirror")
-
     with pytest.raises(ProgramFailed, match="no mirror"):
-        images.telling(said.append, "building it", fail)
+        run_watched(["sh", "-c", "echo no mirror >&2; exit 1"], watch, timeout_s=30)
 
 
-def test_a_first_build_speaks_while_it_goes_on(docker: Docker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(images, "_TELL_S", 0.1)
-    monkeypatch.setattr(images, "recipe_digest", lambda: "none-such")
-    monkeypatch.setattr(images, "build_from_debootstrap", lambda _docker, _image: time.sleep(0.35))
-    monkeypatch.setattr(images, "build_from_dockerfile", lambda _docker, _image, _base: time.sleep(0.35))
-    monkeypatch.setattr(images, "validate", lambda _docker, _image: None)
-    said: list[str] = []
-    assert images.ensure(docker, said.append) == "looplane-base:none-such"
-    assert [line for line in said if line.endswith("s so far")]
+def test_a_build_that_is_cancelled_ends_at_once_with_all_that_it_started(tmp_path: Path) -> None:
+    class Cancelled(Exception):
+        pass
+
+    ready = tmp_path / "ready"
+
+    def cancel_when_ready() -> None:
+        if ready.exists():
+            raise Cancelled
+
+    mark = f"looplane-test-{tmp_path.name}"
+    script = f"setsid sh -c 'exec -a {mark} sleep 600' & mount -t tmpfs none {tmp_path}; touch {ready}; sleep 600"
+    script = script.replace(f"touch {ready}", f"umount {tmp_path}; touch {ready}")
+    began = time.monotonic()
+    with pytest.raises(Cancelled):
+        run_watched(["bash", "-c", script.replace("setsid sh", "setsid bash")], cancel_when_ready, timeout_s=30)
+    assert time.monotonic() - began < 10
+    assert not [path for path in Path("/proc").glob("[0-9]*/cmdline") if _words(path).startswith(mark)]
+
+
+def _words(path: Path) -> str:
+    try:
+        return path.read_bytes().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def test_a_root_file_system_whose_builder_was_killed_is_reaped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOOPLANE_STATE", str(tmp_path))
+    builder = (
+        "import fcntl, os, tempfile, time; from topologies import images\n"
+        f"made = tempfile.mkdtemp(prefix=images._ROOTFS, dir={str(tmp_path)!r}); lock = os.open(made, os.O_RDONLY)\n"
+        "fcntl.flock(lock, fcntl.LOCK_EX); print(made, flush=True); time.sleep(600)"
+    )
+    with subprocess.Popen([sys.executable, "-c", builder], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        made = Path(process.stdout.readline().strip())
+        assert images.abandoned() == []
+        process.kill()
+    assert images.abandoned() == [made]
+    found = reaper.reap()
+    assert f"folder {made}" in [str(leftover) for leftover in found.removed]
+    assert not made.exists()
 
 
 def test_apt_source_of_this_host() -> None:
