@@ -419,6 +419,33 @@ class CpuMeasured(Event, frozen=True, tag="cpu.measured"):
     level: ClassVar[str] = "debug"
 
 
+class WaitMeasured(Event, frozen=True, tag="wait.measured"):
+    """How long one process of the run stood ready to run and had no CPU since the last such event (schedstat)."""
+
+    process: str
+    """`node gpu0`, or `nic gpu0` for its soft RNIC."""
+    interval: Nanoseconds
+    """Wall time since the reading before."""
+    waited: Nanoseconds
+    """Of all its threads together, wall nanoseconds."""
+    ran: Nanoseconds
+    """CPU time of all its threads."""
+    looks: int
+    """How often the bench looked at its state in that time."""
+    stopped: int
+    """How many of these looks found it stopped by a signal."""
+    level: ClassVar[str] = "debug"
+
+
+class HostChanged(Event, frozen=True, tag="host.changed"):
+    """What the run rests on is not as the bench has set it: somebody else has changed it."""
+
+    what: str
+    """`lanes gpu0.cnic0`, `firewall of dpu0`, `bridge-nf-call-iptables of switch compute`."""
+    detail: str
+    level: ClassVar[str] = "warning"
+
+
 class LanesApplied(Event, frozen=True, tag="lanes.applied"):
     """The classes of a port, as read back from the kernel after setting them."""
 
@@ -435,6 +462,10 @@ class CaptureFinished(Event, frozen=True, tag="capture.finished"):
     packets: int
     whole: bool = True
     """False if it reached its limit of size, so that later packets are not in it."""
+    lost: int = 0
+    """Frames that found no room in the capture's buffer."""
+    clock_drift: Nanoseconds = 0
+    """How far the clock that stamps frames has moved against the run's own while the capture ran."""
 
 
 class HardwareEngaged(Event, frozen=True, tag="hardware.engaged"):
@@ -464,7 +495,7 @@ AnyEvent: TypeAlias = Union[  # noqa: UP007  # msgspec wants one flat tagged uni
     WindowRelaunched, BatchChanged, DeviceFaulted, TokensRead, TokensDetokenised, TokensStreamed, ReaderMeasured,
     VerbFailed, RequestSent, TokenReceived, RequestFinished, RequestFailed, ClockMeasured, ClockLate, LinkMeasured,
     RnicMeasured, CpuMeasured, LanesApplied, CaptureFinished, FidelityJudged, HardwareEngaged,
-    VerbsMeasured,
+    VerbsMeasured, WaitMeasured, HostChanged,
 ]  # fmt: skip
 """The whole schema as one tagged union."""
 
