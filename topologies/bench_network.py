@@ -12,6 +12,7 @@ from topologies.accelerators import socket_of
 from topologies.docker_host import ContainerSpec, Docker, DockerFault, Mount
 from topologies.fabric import Fabric
 from topologies.hardware import Lending
+from topologies.lane_desk import LaneDesk
 from topologies.naming import Names
 from topologies.probe import probe
 from topologies.processes import SOURCE, cpu_map, python_environment, site_packages
@@ -85,6 +86,10 @@ class BenchNetwork:
         for port in self.fabric.switch_ports():
             lanes.check(port, self._queues[port.name])
 
+    def lane_desk(self, folder: Path) -> LaneDesk:
+        """Where somebody may ask for other lane tables while the run is watched."""
+        return LaneDesk(folder / "control", self.fabric.switch_ports(), self._queues)
+
     def container(self, node: str) -> str | None:
         """The container of a node; None for a namespace node."""
         return self._containers.get(node)
@@ -131,7 +136,7 @@ class BenchNetwork:
         self._say(f"Docker at {self.docker.socket or 'the host engine'}")
         for leftover in reaper.reap().removed:  # containers of dead runs show only now that an engine answers
             self._say(f"reaped {leftover}")
-        image = images.ensure(self.docker, self._say)
+        image = images.ensure(self.docker, self._say, self._check)
         attach: dict[str, int] = {}
         for node in self.plan.nodes:
             self._check()

@@ -272,6 +272,7 @@ class BenchRun:
         links = LinkMeter(self.plan, network.fabric.switch_ports())
         self._on_tear_down(links.close)
         cpu = CpuMeter()
+        desk = network.lane_desk(self.folder)
         limit = time.monotonic() + self.plan.time_limit_s
         due = time.monotonic() + MEASURE_S
         count, tell = RequestCount(self.folder, self.plan), time.monotonic() + TELL_S
@@ -280,6 +281,8 @@ class BenchRun:
                 break
             self._check()
             nodes.check_all_run(done=[name for name in clients if self._has(f"{name}.done")])
+            for event in desk.look(self._say):
+                self._emit(event)
             now = time.monotonic()
             if now >= due:
                 due += MEASURE_S * (1 + int((now - due) / MEASURE_S))
@@ -333,7 +336,7 @@ class BenchRun:
 
     def _forget_last_attempt(self) -> None:
         """A run folder may be tried again: nothing of the last attempt may open this one's barrier (fault A17)."""
-        for pattern in ("*.ready", "*.done", "start.json", "stop", "bench.json", "serve.json"):
+        for pattern in ("*.ready", "*.done", "start.json", "stop", "bench.json", "serve.json", "lanes-*.json"):
             for path in self._control.glob(pattern):
                 path.unlink()
 

@@ -33,6 +33,7 @@ VERBS: dict[str, Verb] = {
     "report": Verb("print a finished run's report and write its HTML page", "testbed.command.report"),
     "export": Verb("export a run as a Perfetto trace, CSV, JSON or JUnit XML", "testbed.command.export"),
     "pids": Verb("print the processes of a node of a live run", "testbed.command.pids"),
+    "lanes": Verb("show or change the virtual lanes of a live run", "testbed.command.lanes"),
     "clean": Verb("remove what dead runs have left on this host", "testbed.command.clean"),
     "bench": Verb("measure this host: slots, rings, RDMA operations, events", "testbed.command.bench"),
     "parity": Verb("run an experiment under both clocks and print how far they are apart", "testbed.command.parity"),
