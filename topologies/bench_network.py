@@ -12,6 +12,7 @@ from topologies.accelerators import socket_of
 from topologies.docker_host import ContainerSpec, Docker, DockerFault, Mount
 from topologies.fabric import Fabric
 from topologies.hardware import Lending
+from topologies.host_watch import HostWatch
 from topologies.lane_desk import LaneDesk
 from topologies.naming import Names
 from topologies.probe import probe
@@ -81,10 +82,9 @@ class BenchNetwork:
             yield LanesApplied(port=port.name, setting_bits_per_s=port.port.rate_bits_per_s, classes=classes)
         self._say(f"{probe(self._fabric)} ways between ports carry frames of full size")
 
-    def check_lanes(self) -> None:
-        """Compares every port's queues with what was set. Raises LaneFault if somebody has changed them."""
-        for port in self.fabric.switch_ports():
-            lanes.check(port, self._queues[port.name])
+    def host_watch(self) -> HostWatch:
+        """Tells what somebody else changes, from now on."""
+        return HostWatch(self.fabric, self._queues)
 
     def lane_desk(self, folder: Path) -> LaneDesk:
         """Where somebody may ask for other lane tables while the run is watched."""

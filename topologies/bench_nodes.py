@@ -153,6 +153,11 @@ class BenchNodes:
         if refused:
             self._say(f"no SCHED_FIFO for {', '.join(refused)}: this host's load slows them", "warning")
 
+    def pids(self) -> dict[str, list[int]]:
+        """Pids of each node's software (`node gpu0`) and of each soft RNIC (`nic gpu0`)."""
+        software = {each.started.what: software_pids(self.plan, each.node.name) for each in self._software}
+        return {**software, **{rnic.what: [rnic.pid] for rnic in self._rnics}}
+
     def start_relay(self) -> None:
         """Opens a port on loopback that leads to the serving node, and says where in control/serve.json."""
         server = server_of(self.plan)
@@ -224,13 +229,12 @@ class BenchNodes:
         for software in self._software:
             self._complete_log(software, now())
         for name in self._captures:
-            packets, whole = -1, False
+            packets, whole, lost, drift = -1, False, 0, 0
             with suppress(FileNotFoundError, ValueError, KeyError):
                 state = json.loads(self._capture_state(name).read_bytes())
                 packets, whole = state["packets"], state["whole"]
-                if state["lost"]:
-                    self._say(f"the capture of {name} has lost {state['lost']} packets", "warning")
-            yield CaptureFinished(port=name, file=f"captures/{name}.pcap", packets=packets, whole=whole)
+                lost, drift = state["lost"], state["clock_drift_ns"]
+            yield CaptureFinished(name, f"captures/{name}.pcap", packets, whole, lost, drift)
 
     # --- inside ---
 

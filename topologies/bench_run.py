@@ -15,6 +15,7 @@ from contextlib import ExitStack, closing, suppress
 from enum import Enum
 from pathlib import Path
 from types import FrameType
+from typing import NamedTuple
 
 import msgspec
 
@@ -30,8 +31,10 @@ from topologies.abilities import docker_usable
 from topologies.bench_network import BenchNetwork
 from topologies.bench_nodes import BenchNodes
 from topologies.cells import Cells
+from topologies.host_watch import HostWatch
 from topologies.meters import CpuMeter, LinkMeter, packet_budget
 from topologies.naming import Names
+from topologies.process_meter import ProcessMeter
 from topologies.processes import ProcessTable, die_with_parent
 from topologies.registry import RunRecord, RunRegistry, mark_of, registered, registry_lock
 from topologies.request_count import RequestCount
@@ -98,6 +101,13 @@ class FolderTaken(Exception):
 
 class HostCannot(Exception):
     """What the run asks for is more than the host can do; the message says what would help."""
+
+
+class Watch(NamedTuple):
+    """What is looked at from before the barrier opens until the run ends."""
+
+    host: HostWatch
+    processes: ProcessMeter
 
 
 class BenchRun:
@@ -209,11 +219,14 @@ class BenchRun:
         nodes.start_software()
         self._wait_until_ready(nodes)
         nodes.favour_hardware()
+        host = network.host_watch()
+        self._on_tear_down(host.close)
+        processes = ProcessMeter(nodes.pids())
         self._open_barrier()
         if self._serve:
             nodes.start_relay()
         self._enter(Stage.RUNNING)
-        self._watch(network, nodes)
+        self._watch(network, nodes, Watch(host, processes))
 
     def _keep_off_hardware(self, cores: tuple[int, ...], network: BenchNetwork) -> None:
         """The bench, and what it starts without a place of its own, stays on the hosts' cores from here on."""
@@ -266,7 +279,7 @@ class BenchRun:
             )
         )
 
-    def _watch(self, network: BenchNetwork, nodes: BenchNodes) -> None:
+    def _watch(self, network: BenchNetwork, nodes: BenchNodes, watch: Watch) -> None:
         """Measures until every client is done, or, when serving or without clients, until asked to end."""
         clients = [node.name for node in self.plan.nodes if node.role == "client"]
         links = LinkMeter(self.plan, network.fabric.switch_ports())
@@ -283,10 +296,11 @@ class BenchRun:
             nodes.check_all_run(done=[name for name in clients if self._has(f"{name}.done")])
             for event in desk.look(self._say):
                 self._emit(event)
+            watch.processes.look()
             now = time.monotonic()
             if now >= due:
                 due += MEASURE_S * (1 + int((now - due) / MEASURE_S))
-                self._measure(links, cpu)
+                self._measure(links, cpu, watch)
             if now >= tell and clients and not self._serve:
                 tell = now + TELL_S
                 self._print(f"{Stage.RUNNING.value}: {count.look()}")
@@ -295,13 +309,13 @@ class BenchRun:
             if now > limit and not self._serve:
                 raise BenchFault(f"the time limit of {self.plan.time_limit_s:g} s is over")
             time.sleep(_POLL_S)
-        self._measure(links, cpu)
-        network.check_lanes()
+        self._measure(links, cpu, watch)
+        for change in watch.host.look_at_firewalls():
+            self._emit(change)
 
-    def _measure(self, links: LinkMeter, cpu: CpuMeter) -> None:
-        for link in links.measure():
-            self._emit(link)
-        self._emit(cpu.measure())
+    def _measure(self, links: LinkMeter, cpu: CpuMeter, watch: Watch) -> None:
+        for event in (*links.measure(), cpu.measure(), *watch.processes.measure(), *watch.host.look()):
+            self._emit(event)
 
     def _end_nodes(self, nodes: BenchNodes) -> None:
         self._write("stop", b"")

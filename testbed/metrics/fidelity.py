@@ -25,15 +25,19 @@ import msgspec
 from testbed.events.log import Record
 from testbed.events.schema import (
     AnyEvent,
+    CaptureFinished,
     ClockLate,
     ClockMeasured,
     CpuMeasured,
+    HardwareEngaged,
+    HostChanged,
     LinkMeasured,
     NodeReady,
     NodeStopped,
     RequestSent,
     RnicMeasured,
     RunStarted,
+    WaitMeasured,
 )
 from testbed.machine import Event
 from testbed.units import MILLISECOND, Nanoseconds
@@ -68,6 +72,17 @@ THRESHOLDS: dict[str, Limit] = {
             "than 100 wakes has no p99 of its own; the wakes of all such nodes are judged together.",
         ),
         Limit(
+            "run-queue wait", "% of wall time", 15.0, 40.0,
+            "TODO",
+            needed=False,
+        ),
+        Limit(
+            "stopped", "% of looks", 0.0, 10.0,
+            "A node or a NIC that a signal has stopped neither waits for a CPU nor wakes late until it goes on; real "
+            "hardware does not pause. The host role may be stopped: that it is not needed is what is shown.",
+            needed=False,
+        ),
+        Limit(
             "link over its setting", "%", 2.0, 10.0,
             "HTB by our recipe keeps a port within 1.3 % of its rate (403 to 405 of 400 Mbit/s measured); more than "
             "10 % over means that the port is not shaped at all.",
@@ -83,6 +98,19 @@ THRESHOLDS: dict[str, Limit] = {
             "resent packets", "packets per million", 1_000.0, 50_000.0,
             "Go-back-N resends a window after a late acknowledgement, which costs a retransmission time-out; one in a "
             "thousand stays inside the spread of a p99, one in twenty does not.",
+            needed=False,
+        ),
+        Limit(
+            "sequence errors", "packets per million", 0.0, 10_000.0,
+            "Links and bridges keep order and lose nothing, so a packet number that is not the expected one says that "
+            "a frame was lost, doubled or overtaken on the way, also where the resending has mended it.",
+            needed=False,
+        ),
+        Limit(
+            "lost frames", "packets", 0.0, 100.0,
+            "What all NICs together have sent, they have received, once the run is quiet. A difference was dropped or "
+            "made between a NIC and its peer by something that no queue of ours counts: a firewall, a policer, a full "
+            "socket. Not judged where a part of the network is real.",
             needed=False,
         ),
         Limit(
@@ -103,6 +131,24 @@ THRESHOLDS: dict[str, Limit] = {
             needed=False,
         ),
         Limit(
+            "host changes", "changes", 0.0, 0.0,
+            "Lanes, the bridges' firewall flags and the firewalls inside the run's namespaces are the bench's alone. "
+            "Whatever somebody else has changed there, the run is no longer the planned one.",
+            needed=False,
+        ),
+        Limit(
+            "capture losses", "frames", 0.0, 1_000_000.0,
+            "A capture with a gap proves nothing about what is not in it. The run's own figures do not rest on it, so "
+            "this alone makes no run invalid before a million.",
+            needed=False,
+        ),
+        Limit(
+            "capture drift", "ms", 1.0, 1_000.0,
+            "Frames are stamped by the clock of the day, events by the monotonic one. 1 ms apart is the time of a few "
+            "full packets on an emulated link: beyond it frames and events can no longer be laid side by side.",
+            needed=False,
+        ),
+        Limit(
             "log gaps", "records", 0.0, 0.0,
             "Every figure is folded from the log; a missing record may be any event.",
         ),
@@ -120,7 +166,9 @@ _UPPER_SCORES = tuple(_NORMAL.inv_cdf(0.505 + step / 100) for step in range(50))
 """Standard scores of the upper half of a hundred wakes."""
 UNTIMED_ROLES = ("host",)
 """Roles that leave the path after provisioning: their clock is nobody's latency."""
-BUSY_HOST = ("lateness p99", "CPU pressure", "send lag p99")
+REAL_NETWORK = ("port", "uplink", "rnic")
+"""Seams of hardware behind which frames come and go that no NIC of ours has counted."""
+BUSY_HOST = ("lateness p99", "run-queue wait", "stopped", "CPU pressure", "send lag p99")
 """Thresholds that a busy host crosses; their reasons say so."""
 
 
@@ -145,6 +193,20 @@ class FidelityState(msgspec.Struct):
     resent: dict[str, int] = {}
     sent: dict[str, int] = {}
     icrc_errors: dict[str, int] = {}
+    sequence_errors: dict[str, int] = {}
+    received: dict[str, int] = {}
+    waited: dict[str, int] = {}
+    """By process: wall nanoseconds that it stood ready and had no CPU, since the epoch."""
+    watched: dict[str, int] = {}
+    """By process: wall nanoseconds over which that was measured."""
+    looks: dict[str, int] = {}
+    stopped_looks: dict[str, int] = {}
+    changes: tuple[str, ...] = ()
+    """What somebody has changed behind the run's back, in words."""
+    missed_frames: dict[str, int] = {}
+    drift: dict[str, int] = {}
+    part_real: bool = False
+    """A port or NIC of the run is a real one, whose frames nobody counts at both ends."""
     pressure: list[float] = []
     pressure_missing: bool = False
     lags: list[Nanoseconds] = []
@@ -200,6 +262,12 @@ class FidelityFold:
                 state.stopped[record.node] = code
             case RequestSent(lag=lag):
                 state.lags.append(lag)
+            case RnicMeasured(rnic=rnic):
+                _take_nic(state, rnic, record.event)
+            case HostChanged(what=what, detail=detail):
+                state.changes = (*state.changes, f"{what}: {detail}")
+            case HardwareEngaged(seam=seam):
+                state.part_real = state.part_real or seam in REAL_NETWORK
             case event if record.t >= 0:
                 _take_reading(state, record.node, event)
         return state
@@ -244,15 +312,28 @@ def _take_reading(state: FidelityState, node: str, event: Event) -> None:
             if event.interval >= SHORTEST_READING and event.setting_bits_per_s > 0:
                 excess = 100.0 * event.rate_bits_per_s / event.setting_bits_per_s - 100.0
                 state.link_excess[place] = max(0.0, excess, state.link_excess.get(place, 0.0))
-        case RnicMeasured(rnic=rnic):
-            _add(state.sent, rnic, event.packets_sent)
-            _add(state.resent, rnic, event.resent)
-            _add(state.icrc_errors, rnic, event.icrc_errors)
+        case WaitMeasured(process=process):
+            _add(state.waited, process, event.waited)
+            _add(state.watched, process, event.interval)
+            _add(state.looks, process, event.looks)
+            _add(state.stopped_looks, process, event.stopped)
+        case CaptureFinished(port=port):
+            _add(state.missed_frames, port, event.lost)
+            state.drift[port] = abs(event.clock_drift)
         case CpuMeasured(some_percent=percent):
             if percent < 0:
                 state.pressure_missing = True
             else:
                 state.pressure.append(percent)
+
+
+def _take_nic(state: FidelityState, rnic: str, event: RnicMeasured) -> None:
+    """Counts of before the epoch count too: what was sent then was received too, perhaps after it."""
+    _add(state.sent, rnic, event.packets_sent)
+    _add(state.received, rnic, event.packets_received)
+    _add(state.resent, rnic, event.resent)
+    _add(state.icrc_errors, rnic, event.icrc_errors)
+    _add(state.sequence_errors, rnic, event.sequence_errors)
 
 
 def _add(counts: dict[str, int], key: str, value: int) -> None:
@@ -309,6 +390,34 @@ def _pressure(state: FidelityState) -> Measured:
     return (math.fsum(state.pressure) / len(state.pressure) if state.pressure else None), ""
 
 
+def _waits(state: FidelityState) -> Measured:
+    """The share of wall time in which a process waited for a CPU; the host role's is its own affair."""
+    return _worst({
+        process: 100.0 * waited / state.watched[process]
+        for process, waited in state.waited.items()
+        if _timed(state, process)
+    })  # fmt: skip
+
+
+def _stopped(state: FidelityState) -> Measured:
+    return _worst({
+        process: 100.0 * stopped / max(1, state.looks[process])
+        for process, stopped in state.stopped_looks.items()
+        if _timed(state, process)
+    })  # fmt: skip
+
+
+def _timed(state: FidelityState, process: str) -> bool:
+    kind, _, node = process.partition(" ")
+    return kind == "nic" or state.nodes.get(node) not in UNTIMED_ROLES
+
+
+def _lost_frames(state: FidelityState) -> Measured:
+    if not state.sent or state.part_real:
+        return None, ""
+    return float(abs(sum(state.sent.values()) - sum(state.received.values()))), "all NICs"
+
+
 def _per_million(counts: dict[str, int], of: dict[str, int]) -> Measured:
     return _worst({key: 1e6 * count / of[key] if of[key] else 0.0 for key, count in counts.items()})
 
@@ -322,12 +431,19 @@ def _worst(values: dict[str, float]) -> Measured:
 
 MEASURES: dict[str, Callable[[FidelityState], Measured]] = {
     "lateness p99": _lateness,
+    "run-queue wait": _waits,
+    "stopped": _stopped,
     "link over its setting": lambda state: _worst(state.link_excess),
     "drops": lambda state: _per_million(state.drops, state.packets),
     "resent packets": lambda state: _per_million(state.resent, state.sent),
+    "sequence errors": lambda state: _per_million(state.sequence_errors, state.received),
+    "lost frames": _lost_frames,
     "ICRC errors": lambda state: _worst({key: float(count) for key, count in state.icrc_errors.items()}),
     "CPU pressure": _pressure,
     "send lag p99": _send_lag,
+    "host changes": lambda state: (float(len(state.changes)), "; ".join(state.changes)),
+    "capture losses": lambda state: _worst({k: float(v) for k, v in state.missed_frames.items()}),
+    "capture drift": lambda state: _worst({k: v / MILLISECOND for k, v in state.drift.items()}),
     "log gaps": lambda state: _worst({node: float(state.gaps.get(node, 0)) for node in state.next_seq}),
 }
 """How each row of `THRESHOLDS` is measured."""
@@ -371,6 +487,8 @@ def _incomplete(state: FidelityState) -> tuple[list[str], list[str]]:
         for node in state.planned
         if node in state.nodes and node not in state.stopped
     ]
+    nics = [f"{node}-nic" for node in state.planned if f"{node}-nic" in state.next_seq]
+    endless += [f"incomplete log: no node.stopped of {nic}" for nic in nics if nic not in state.stopped]
     return headless, endless
 
 
