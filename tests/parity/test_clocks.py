@@ -1,0 +1,91 @@
+"""One experiment on an emulated network and as its simulated twin: what issue Ground asks, held on this host.
+
+Known faults of figures that only one clock has: the same spec, the same seeds, faithful runs only. A host that was
+too busy gives no faithful run; then it is tried again, and the last verdict's reasons are the failure.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.command.places import SOURCE
+
+pytestmark = pytest.mark.root
+TRIES = 3
+SHORT = ("workload.requests=16",)
+"""About 12 s of a faithful run; too few values for a p99."""
+
+
+def parity(folder: Path, repeats: int, *overrides: str) -> tuple[int, dict[str, Any]]:
+    """The command's exit code and its one comparison."""
+    words = [sys.executable, "-m", "testbed.command", "parity", "--json"]
+    words += ["--repeats", str(repeats), "--out", str(folder)]
+    words += [part for override in overrides for part in ("--set", override)]
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    done = subprocess.run(words, cwd=SOURCE, env=environment, capture_output=True, text=True, check=False, timeout=600)
+    assert done.stdout, done.stderr[-3000:]
+    ((comparison,),) = [row["comparisons"] for row in json.loads(done.stdout)]
+    return done.returncode, comparison
+
+
+def faithful(folder: Path, repeats: int, *overrides: str) -> tuple[int, dict[str, Any]]:
+    """The same from the first try in which every repeat is faithful. Fails with the last one's reasons."""
+    comparison: dict[str, Any] = {}
+    for _ in range(TRIES):
+        code, comparison = parity(folder, repeats, *overrides)
+        if all(run["pooled"] for run in comparison["runs"]):
+            return code, comparison
+    pytest.fail(f"none of {TRIES} tries is faithful: {[run for run in comparison['runs'] if not run['pooled']]}")
+
+
+def rows(comparison: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {row["metric"]: row for row in comparison["rows"]}
+
+
+def test_both_clocks_give_the_same_tokens_and_nearly_the_same_latencies(
+    tmp_path: Path, soak: bool, soak_note: Callable[[str], None]
+) -> None:
+    """In soak: 300 requests pooled, every bound of the issue. Else 16, whose medians are held where they are tight.
+
+    The wait for a claim spreads over a whole step, so its median over 16 says nothing; it is judged in soak.
+    """
+    code, found = faithful(tmp_path, 5) if soak else faithful(tmp_path, 1, *SHORT)
+    table = rows(found)
+    assert found["same_tokens"] is True
+    assert found["dilation"] == 6
+    assert found["requests"] == (300 if soak else 16)
+    for metric in ("TPOT p50", "ITL p50", "publish to client p50", "tokens a second"):
+        assert table[metric]["held"] is True, table[metric]
+    apart = {name: f"{row['difference_percent']:+.1f} %" for name, row in table.items() if row["difference_percent"]}
+    soak_note(f"parity over {found['requests']} requests: {apart}")
+    if soak:
+        assert code == 0, found
+    else:
+        assert table["TTFT p99"]["held"] is None
+
+
+@pytest.mark.soak
+def test_half_the_rate_of_a_link_moves_both_clocks_alike(
+    tmp_path: Path, soak: bool, soak_note: Callable[[str], None]
+) -> None:
+    """64 KiB of metadata a poll are what the compute link's rate is felt in: publish to client."""
+    if not soak:
+        pytest.skip("three minutes of emulation: only in --soak; the twin alone is in test_twin.py")
+    _, whole = faithful(tmp_path, 3)
+    _, half = faithful(tmp_path, 3, "network.compute.rate_gbit_s=100")
+    metric = "publish to client p50"
+    before, after = rows(whole)[metric], rows(half)[metric]
+    simulated = after["simulated"] / before["simulated"]
+    emulated = after["emulated"] / before["emulated"]
+    soak_note(f"half the rate: publish to client × {simulated:.2f} simulated, × {emulated:.2f} emulated")
+    assert simulated > 1.05
+    assert emulated > 1.05
+    assert emulated / simulated == pytest.approx(1, abs=0.1)

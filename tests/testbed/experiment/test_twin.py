@@ -1,0 +1,98 @@
+"""The twin of an emulation: rates and delays worked out by hand, and the direction in which they move a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from testbed.command.places import EXPERIMENTS
+from testbed.experiment.conclusion import results_of
+from testbed.experiment.launch import prepare, simulate
+from testbed.experiment.plan import Plan
+from testbed.experiment.planning import compile_plan
+from testbed.experiment.reading import read_spec
+from testbed.experiment.summary import SystemSummary, summarise_system
+from testbed.experiment.sweep import Place
+from testbed.experiment.twin import NotMeasured, PartCosts, part_costs, twin_of
+from testbed.metrics.hops import Hops, VerbTime
+from testbed.metrics.latency import EVERYTHING
+
+COSTS = PartCosts(verb_round_trip=300_000, wire_rate_bits_per_s=400_000_000, to_front_end=900_000, to_client=600_000)
+HOPS = Hops((), (), (150_000, 100_000, 200_000), (100_000,), (
+    VerbTime("swap", 8, 10, 300_000), VerbTime("read", 8, 1, 900_000), VerbTime("read", 65_536, 50, 1_348_576),
+))  # fmt: skip
+
+
+def plans(*overrides: str) -> tuple[Plan, Plan]:
+    spec = read_spec(EXPERIMENTS / "blink" / "parity.toml", overrides)
+    place = Place("blink", (), 0)
+    wall = compile_plan(spec, place, run="r", label="abcdef", clock="wall")
+    return wall, compile_plan(spec, place, run="r", label="abcdef", clock="simulated")
+
+
+def test_part_costs_are_medians_of_the_calibration() -> None:
+    wall, _ = plans()
+    costs = part_costs(HOPS, wall)
+    assert costs.verb_round_trip == 300_000
+    assert costs.wire_rate_bits_per_s == 65_536 * 8 * 10**9 // 1_048_576
+    assert (costs.to_front_end, costs.to_client) == (900_000, 600_000)  # true times, six times as long in wall time
+
+
+def test_a_wire_is_not_taken_to_be_faster_than_its_kernel_rate() -> None:
+    wall, _ = plans()
+    quick = replace(HOPS, verbs=(VerbTime("swap", 8, 10, 300_000), VerbTime("read", 65_536, 50, 300_001)))
+    kernel = wall.node("gpu0").ports[0].kernel_rate_bits_per_s
+    assert part_costs(quick, wall).wire_rate_bits_per_s == kernel
+
+
+@pytest.mark.parametrize("missing", ["to_front_end", "to_client", "verbs"])
+def test_a_calibration_that_lacks_a_part_is_named(missing: str) -> None:
+    with pytest.raises(NotMeasured, match="the calibration run has no"):
+        part_costs(replace(HOPS, **{missing: ()}), plans()[0])
+
+
+def test_a_twin_has_the_emulations_times_divided_by_the_dilation() -> None:
+    wall, plain = plans()
+    twin = twin_of(wall, plain, COSTS)
+    assert (twin.wire_latency, twin.front_delay, twin.answer_delay) == (25_000, 150_000, 100_000)
+    rates = {port.fabric: port.rate_bits_per_s for node in twin.nodes for port in node.ports}
+    assert rates["compute"] == 2_400_000_000  # 400 Mbit/s × 6, less than 556 × 6
+    assert rates["front"] == {port.fabric: port.rate_bits_per_s for n in plain.nodes for port in n.ports}["front"]
+    assert twin.seed == plain.seed == wall.seed
+    assert twin.workload_seed == wall.workload_seed
+    assert "dilation 6" in twin.notes[-1]
+    assert plain.wire_latency == 1_000
+    assert plain.answer_delay is None
+
+
+def simulated(parent: Path, *overrides: str, costs: PartCosts | None) -> SystemSummary:
+    spec = read_spec(EXPERIMENTS / "blink" / "parity.toml", ("workload.requests=20", *overrides))
+    prepared = prepare(spec, parent, clock="simulated")
+    plan = prepared.plans[0]
+    if costs is not None:
+        plan = twin_of(compile_plan(spec, Place("blink", (), 0), run="r", label="abcdef", clock="wall"), plan, costs)
+    assert simulate(plan, prepared.folder).outcome == "passed"
+    return summarise_system([results_of(prepared.folder)], EVERYTHING)
+
+
+def test_a_twin_delivers_tokens_later_than_the_modelled_hardware_by_about_its_parts(tmp_path: Path) -> None:
+    plain, twin = simulated(tmp_path, costs=None), simulated(tmp_path, costs=COSTS)
+    assert plain.publish_to_client_ms.mean is not None
+    assert twin.publish_to_client_ms.mean is not None
+    added = twin.publish_to_client_ms.mean - plain.publish_to_client_ms.mean
+    # An answer's way (0.07 more than 0.03), metadata READ and token READ (0.05 each), 64 KiB at 2.4 Gbit/s (0.218);
+    # polls are further apart by what a READ takes, and on average a token waits half of that.
+    assert added == pytest.approx(0.07 + 0.1 + 0.22, abs=0.2)
+
+
+def test_half_the_rate_moves_the_twin_by_what_64_kib_take_longer(tmp_path: Path) -> None:
+    whole = simulated(tmp_path, costs=COSTS)
+    half = simulated(
+        tmp_path, costs=PartCosts(COSTS.verb_round_trip, 200_000_000, COSTS.to_front_end, COSTS.to_client)
+    )
+    assert half.publish_to_client_ms.p50 is not None
+    assert whole.publish_to_client_ms.p50 is not None
+    assert half.publish_to_client_ms.p50 - whole.publish_to_client_ms.p50 == pytest.approx(0.218, abs=0.2)
+    assert half.publish_to_client_ms.p50 > whole.publish_to_client_ms.p50
