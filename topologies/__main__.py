@@ -96,7 +96,7 @@ def _run(folder: Path, nodes: str | None, *, serve: bool) -> int:
 def _refused_hardware(folder: Path) -> list[str]:
     """Real parts that the plan in `folder` asks for and this run cannot have; nothing else is said of the plan here."""
     from testbed.experiment.plan import read_plan
-    from topologies import allowed_hardware, hardware, reaper
+    from topologies import allowed_hardware, hardware, rdma, reaper
 
     try:
         plan = read_plan((folder / "plan.json").read_bytes())
@@ -111,7 +111,12 @@ def _refused_hardware(folder: Path) -> list[str]:
     if forbidden:
         return forbidden
     reaper.reap()  # a dead run may still have what this one asks for
-    return hardware.refusals(plan)
+    unable = [
+        f'hardware.rnics.{node}: "{rnic.device}": '
+        + (rdma.refusal(rnic) or "Looplane cannot drive it yet (docs/guide/hardware.md); take its interface as a port")
+        for node, rnic in plan.hardware.rnics.items()
+    ]
+    return [*hardware.refusals(plan), *unable]
 
 
 def _doctor(*, as_json: bool) -> int:

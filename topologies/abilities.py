@@ -20,7 +20,7 @@ from typing import Literal
 import msgspec
 
 from testbed.command.places import state_folder
-from topologies import cells, docker_host
+from topologies import cells, docker_host, offers
 from topologies.processes import fifo_allowed
 
 Level = Literal["ok", "note", "warning", "missing"]
@@ -62,7 +62,9 @@ def probe_all() -> list[Finding]:
     if os.geteuid() == 0:
         findings += [*_network(), _fifo(), *_docker()]
     findings += [_cpus(), _cgroups(), _pressure(), _memory_lock(), _shared_memory(), _disk()]
-    return [*findings, _bridge_firewall(), _rdma()]
+    findings.append(_bridge_firewall())
+    return findings + [Finding(offer.name, "note" if offer.remedy else "ok", offer.detail, offer.remedy)
+                       for offer in offers.offers()]  # fmt: skip
 
 
 def lacking(findings: Iterable[Finding]) -> list[Finding]:
@@ -277,15 +279,3 @@ def _bridge_firewall() -> Finding:
     if not path.exists() or path.read_text().strip() == "0":
         return Finding(name, "ok", "bridged frames pass no firewall")
     return Finding(name, "ok", "1 on this host; runs switch it off inside their own namespaces only")
-
-
-def _rdma() -> Finding:
-    devices = sorted(path.name for path in Path("/sys/class/infiniband").iterdir()) if _has_rdma() else []
-    if devices:
-        return Finding("RDMA devices", "ok", f"{', '.join(devices)}; runs use the soft RNIC all the same")
-    return Finding("RDMA devices", "ok", "none: RoCEv2 is spoken by the soft RNIC")
-
-
-def _has_rdma() -> bool:
-    return Path("/sys/class/infiniband").is_dir()
-
