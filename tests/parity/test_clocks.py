@@ -76,16 +76,19 @@ def test_both_clocks_give_the_same_tokens_and_nearly_the_same_latencies(
 def test_half_the_rate_of_a_link_moves_both_clocks_alike(
     tmp_path: Path, soak: bool, soak_note: Callable[[str], None]
 ) -> None:
-    """64 KiB of metadata a poll are what the compute link's rate is felt in: publish to client."""
+    """64 KiB of metadata a poll are what the compute link's rate is felt in: publish to client.
+
+    At 50 and 25 Gbit/s with byte_scale 60 they take 0.6 and 1.3 ms of true time, well beyond a repeat's spread.
+    """
     if not soak:
         pytest.skip("three minutes of emulation: only in --soak; the twin alone is in test_twin.py")
-    _, whole = faithful(tmp_path, 3)
-    _, half = faithful(tmp_path, 3, "network.compute.rate_gbit_s=100")
+    _, whole = faithful(tmp_path, 2, "network.compute.rate_gbit_s=50")
+    _, half = faithful(tmp_path, 2, "network.compute.rate_gbit_s=25")
     metric = "publish to client p50"
     before, after = rows(whole)[metric], rows(half)[metric]
     simulated = after["simulated"] / before["simulated"]
     emulated = after["emulated"] / before["emulated"]
     soak_note(f"half the rate: publish to client × {simulated:.2f} simulated, × {emulated:.2f} emulated")
-    assert simulated > 1.05
-    assert emulated > 1.05
+    assert simulated > 1.2
+    assert emulated > 1.2
     assert emulated / simulated == pytest.approx(1, abs=0.1)
