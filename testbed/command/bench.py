@@ -120,6 +120,18 @@ BENCHMARKS: dict[str, Benchmark] = {
         "packets a second of 1 MiB WRITEs ÷ bare sendto of equal packets", "ratio",
         lambda: _rdma_ratio("streams", "WRITE", "sendto", "packets_per_s"), root=True,
     ),
+    "lane_shares_vs_arbiter": Benchmark(
+        "kernel's shares of drawn lane tables against the exact arbiter's, the worst lane", "points",
+        lambda: list(_json_of("topologies.lane_bench", "shares")), root=True,
+    ),
+    "lane_lone_high_wait": Benchmark(
+        "a lone high frame's wait at a port that a low lane saturates, less the idle median", "low frames",
+        lambda: list(_json_of("topologies.lane_bench", "wait")), root=True,
+    ),
+    "lane_check": Benchmark(
+        "comparing one port's whole queue tree with its setting", "us",
+        lambda: list(_json_of("topologies.lane_bench", "check")), root=True,
+    ),
     "simulated_events_per_s": Benchmark(
         "logged events of the demonstration a second", "events/s", _simulated_events
     ),

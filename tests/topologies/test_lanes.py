@@ -7,16 +7,16 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator
-from random import Random
 
 import bench_plans
 import pytest
 
 from testbed.experiment.plan import Plan
-from testbed.network.arbiter import UNLIMITED, Arbiter
+from testbed.network.arbiter import UNLIMITED
 from testbed.network.lanes import LaneTable
-from topologies import lane_queues, lanes
+from topologies import lane_bench, lane_queues, lanes
 from topologies.fabric import Fabric, SwitchPort
+from topologies.lane_bench import exact_shares
 from topologies.lane_queues import LEAVES, Leaf, PortQueues
 from topologies.lanes import LEAF_LIMIT
 from topologies.namespaces import network_of
@@ -83,7 +83,7 @@ def test_a_low_lanes_floor_is_the_exact_arbiters(
 ) -> None:
     sizes = {lane: frames.get(lane, FRAME) for lane in range(4)}
     floor = lane_queues.low_floor(table, 2, RATE, sizes, active)
-    shares = exact(table, {lane: sizes[lane] for lane in active})
+    shares = exact_shares(table, {lane: sizes[lane] for lane in active})
     assert 100 * floor / RATE == pytest.approx(shares[2], rel=0.02)
 
 
@@ -217,16 +217,6 @@ def measured(
     return {lane: 100 * size / total for lane, size in sent.items()}, total * 8 / (end - start), packets
 
 
-def exact(table: LaneTable, sizes: dict[int, int], packets: int = 240_000) -> dict[int, float]:
-    """The shares in percent that the exact arbiter gives, lanes of `sizes` always backlogged with such frames."""
-    arbiter = Arbiter(table)
-    sent = dict.fromkeys(sizes, 0)
-    for _ in range(packets):
-        lane = arbiter.choose(sizes)
-        sent[lane] += sizes[lane]
-    return {lane: 100 * size / sum(sent.values()) for lane, size in sent.items()}
-
-
 TINY_RATE = 4_000_000
 """For frames so small that the flood would not keep up with the port."""
 
@@ -246,18 +236,6 @@ CASES = {
 }
 
 
-def drawn(seed: int) -> tuple[LaneTable, dict[int, int]]:
-    """A table and frame sizes of 1 KB and more: two to four lanes, all in the high table."""
-    random = Random(seed)
-    count = random.randint(2, 4)
-    high = ",".join(f"{lane}:{random.randint(1, 255)}" for lane in range(count))
-    sizes = {lane: random.randint(1082, FRAME) for lane in range(count)}
-    frames = ",".join(f"{lane}:{size}" for lane, size in sizes.items())
-    levels = ",".join(map(str, range(count)))
-    table = LaneTable(max_vls=count, vlarb_high=high, vlarb_low="0:64", sl2vl=levels, frame_bytes=frames)
-    return table, sizes
-
-
 def hold_against_the_arbiter(build: Build, table: LaneTable, sizes: dict[int, int]) -> None:
     fabric = build(table)
     port = to_gpu(fabric)
@@ -268,7 +246,7 @@ def hold_against_the_arbiter(build: Build, table: LaneTable, sizes: dict[int, in
     # As long as the shortest lane's backlog lasts, and some left.
     window_s = 1.3 if tiny else min(0.8, min(sizes.values()) * (LEAF_LIMIT - 200) * 8 / asked * 0.8)
     shares, rate, _ = measured(port, sizes, window_s)
-    expected = exact(table, sizes)
+    expected = exact_shares(table, sizes)
     print(f"kernel {shares}, exact {expected}, {rate / 1e6:.2f} Mbit/s")
     assert rate == pytest.approx(asked, rel=0.05)
     # A window ends within a turn: of tiny frames it holds only some thirty, of others some hundred.
@@ -286,7 +264,7 @@ def test_the_kernels_shares_are_the_exact_arbiters(build: Build, case: str) -> N
 @in_kernel
 def test_the_shares_of_drawn_tables(build: Build, soak: bool) -> None:
     for seed in range(40 if soak else 4):
-        hold_against_the_arbiter(build, *drawn(seed))
+        hold_against_the_arbiter(build, *lane_bench.drawn(seed))
 
 
 @pytest.mark.root
@@ -300,9 +278,9 @@ def test_a_low_lanes_floor_in_the_kernel(build: Build, limit: int) -> None:
     lanes.apply(port, lane_queues.queues_of(port))
     flood(fabric, sizes)
     shares, _, packets = measured(port, sizes, 1.0 if limit == 6 else 4.2)
-    print(f"kernel {shares[2]:.4f} %, exact {exact(table, sizes)[2]:.4f} %, {packets[2]} packets")
+    print(f"kernel {shares[2]:.4f} %, exact {exact_shares(table, sizes)[2]:.4f} %, {packets[2]} packets")
     assert packets[2] >= (20 if limit < 30 else 10)
-    assert shares[2] == pytest.approx(exact(table, sizes)[2], rel=0.2)
+    assert shares[2] == pytest.approx(exact_shares(table, sizes)[2], rel=0.2)
 
 
 # --- changed live --------------------------------------------------------------------------------------------------
