@@ -1,0 +1,82 @@
+"""`kill -9` of every kind of process of a run at a random moment: it ends, says why, keeps what it has, leaves nothing.
+
+Known faults A1, A2, A7, A8, A11, A13, A14, E14. One kill of each kind; 20 of each with `--soak`. The seed is printed
+and can be given again by LOOPLANE_ACCIDENT_SEED.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from accidents import KINDS, Kind, LiveRun, Strangers, clean, host_state, leftovers, strangers
+
+pytestmark = [pytest.mark.root]
+SEED = int(os.environ.get("LOOPLANE_ACCIDENT_SEED", "20261130"))
+SOAK_KILLS = 20
+LATEST_S = 1.5
+"""After the victim's start; by then tokens flow."""
+
+
+@pytest.fixture(scope="module")
+def beside() -> Iterator[Strangers]:
+    with strangers() as found:
+        yield found
+
+
+@pytest.fixture
+def begin(tmp_path: Path) -> Iterator[Callable[[Kind], LiveRun]]:
+    runs: list[LiveRun] = []
+
+    def start(kind: Kind) -> LiveRun:
+        runs.append(LiveRun(tmp_path, kind))
+        return runs[-1]
+
+    yield start
+    for run in runs:
+        run.close()
+
+
+def marked(kind: Kind) -> object:
+    return pytest.param(kind, id=kind.name, marks=[pytest.mark.docker] if kind.nodes == "docker" else [])
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", [marked(kind) for kind in KINDS])
+def test_kill_9(
+    kind: Kind, begin: Callable[[Kind], LiveRun], beside: Strangers, soak: bool, soak_note: Callable[[str], None]
+) -> None:
+    moments = random.Random(f"{SEED} {kind.name}")
+    took = []
+    for _ in range(SOAK_KILLS if soak else 1):
+        before = host_state.snapshot()
+        run = begin(kind)
+        victim = run.victim()
+        moment = moments.uniform(0, LATEST_S)
+        print(f"{kind.name}: seed {SEED}, {moment:.3f} s after its start")
+        time.sleep(moment)
+        killed = time.monotonic()
+        os.kill(victim, signal.SIGKILL)
+        told = run.end()
+        if kind.name == "conductor":  # the bench is told by the kernel, and tears down on its own
+            assert not [line for line in leftovers(before, run.label) if "engine" not in line]
+            told = run.summary()
+            assert told["outcome"] in ("cancelled", "lost"), told
+        else:
+            assert (run.process.returncode, told.get("outcome", "errored")) == (4, "errored"), told
+            told = told or run.summary()  # `serve` prints its address only
+            assert re.search(kind.said, str(told["detail"]), re.DOTALL), told["detail"]
+        took.append(time.monotonic() - killed)
+        assert run.events() > 0
+        clean("--dry-run")
+        clean()
+        assert not any(run.label in line for line in clean()), "once is enough"
+        assert leftovers(before, run.label) == []
+        beside.check()
+    soak_note(f"{len(took)} kill -9 of {kind.name}: each ended with its reason, slowest {max(took):.1f} s, leftovers 0")
