@@ -1,8 +1,7 @@
 """Every event that Looplane logs, in one place.
 
 An event says what *has* happened (`noun.verbed`). It holds facts in true units; the driver that logs it adds `t`
-(true nanoseconds since the run's epoch), `node` and `seq` (see `testbed.events.log`). Unknown fields are refused:
-an undeclared field is a schema bug.
+(true nanoseconds since the run's epoch), `node` and `seq` (see `testbed.events.log`). Unknown fields are refused.
 
 `request` is the server's number for a request, unique in a run; `name` is what the client called it (x-request-id).
 `request.arrived` ties the two. `slot` is a place in the ring, `incarnation` how often that place has been used.
@@ -364,13 +363,10 @@ class ClockLate(Event, frozen=True, tag="clock.late"):
 
 
 class VerbsMeasured(Event, frozen=True, tag="verbs.measured"):
-    """Round trips of this node's verbs of one kind and size since the last such event, in *wall* nanoseconds.
-
-    From posting to the turn in which software sees the completion; only of verbs posted while none was in flight.
-    """
+    """Round trips of this node's verbs of one kind (read, write, swap, add, send) and size since the last such event,
+    posting to completion in *wall* nanoseconds; only of verbs posted while none was in flight."""
 
     kind: str
-    """read, write, swap, add or send."""
     bytes: int
     """Of the largest message; those of one event lie between two powers of two."""
     n: int
@@ -409,10 +405,7 @@ class RnicMeasured(Event, frozen=True, tag="rnic.measured"):
 
 
 class CpuMeasured(Event, frozen=True, tag="cpu.measured"):
-    """Pressure stall information of the machine: share of time in which some task waited for a CPU, in percent.
-
-    -1 where the kernel has no PSI.
-    """
+    """Share of time in which some task waited for a CPU, in percent (PSI); -1 where the kernel has no PSI."""
 
     some_percent: float
     busy_percent: float
