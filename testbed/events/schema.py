@@ -363,10 +363,10 @@ class ClockLate(Event, frozen=True, tag="clock.late"):
 
 
 class VerbsMeasured(Event, frozen=True, tag="verbs.measured"):
-    """Round trips of this node's verbs of one kind (read, write, swap, add, send) and size since the last such event,
-    posting to completion in *wall* nanoseconds; only of verbs posted while none was in flight."""
+    """Round trips in *wall* nanoseconds since the last such event, of verbs posted while none was in flight."""
 
     kind: str
+    """read, write, swap, add or send."""
     bytes: int
     """Of the largest message; those of one event lie between two powers of two."""
     n: int
