@@ -76,14 +76,24 @@ def _words(operation: str) -> list[float]:
     return [value / 1000 for value in _json_of("emulators.word_bench", operation)]
 
 
-def _rdma_ratio(kind: str, over: str, under: str, figure: str, repeats: int = 3) -> list[float]:
-    """One thing's `figure` over another's, both measured in the same run of `emulators.rnic_bench`."""
+def _lost_increments() -> list[float]:
+    lost: list[float] = _json_of("emulators.word_bench", "lost_increments", "--repeats", "3")
+    return lost
+
+
+def _rdma_ratios(what: str, *arguments: str) -> list[float]:
+    """The ratios of one run of `emulators.rnic_bench`, one for each alternation of the two things."""
+    rows = _json_of("emulators.rnic_bench", "--json", *arguments)["ratios"]
+    return next(list(map(float, row["ratios"])) for row in rows if row["what"].startswith(what))
+
+
+def _packet_ratios(repeats: int = 3) -> list[float]:
+    """Packets a second of WRITEs over those of `sendto`, both measured in the same run of `emulators.rnic_bench`."""
     ratios = []
     for _ in range(repeats):
-        rows = {row["what"]: row[figure] for row in _json_of("emulators.rnic_bench", "--json")[kind]}
-        upper = next(value for what, value in rows.items() if what.startswith(over))
-        lower = next(value for what, value in rows.items() if what.startswith(under))
-        ratios.append(upper / lower)
+        streams = _json_of("emulators.rnic_bench", "--json", "--turns", "300")["streams"]
+        rows = {row["what"].split(" ")[0]: row["packets_per_s"] for row in streams}
+        ratios.append(rows["WRITE"] / rows["sendto"])
     return ratios
 
 
@@ -112,13 +122,20 @@ def _simulated_events() -> list[float]:
 BENCHMARKS: dict[str, Benchmark] = {
     "ring_scan_4096": Benchmark("one scan of 4,096 slot words for pending ones", "us", lambda: _words("ring_scan")),
     "slot_cas": Benchmark("compare-and-swap of a slot word by the CPU", "us", lambda: _words("slot_cas")),
+    "slot_cas_lost_increments": Benchmark(
+        "increments lost of two processes × 200,000 by compare-and-swap", "increments", _lost_increments
+    ),
     "rdma_read_64B_vs_udp": Benchmark(
-        "64-byte READ round trip ÷ bare UDP ping-pong, medians of one run", "ratio",
-        lambda: _rdma_ratio("round_trips", "READ of 64 B", "UDP", "p50_us"), root=True,
+        "64-byte READ round trip ÷ bare UDP ping-pong, medians, both pinned alike", "ratio",
+        lambda: _rdma_ratios("READ of 64 B over UDP"), root=True,
+    ),
+    "rdma_read_64B_busy_vs_idle_p99": Benchmark(
+        "p99 of the 64-byte READ, 1 ms apart, with a spinning process on the responder's core ÷ without", "ratio",
+        lambda: _rdma_ratios("READ of 64 B, busy", "--neighbour"), root=True,
     ),
     "rdma_write_packets_vs_sendto": Benchmark(
         "packets a second of 1 MiB WRITEs ÷ bare sendto of equal packets", "ratio",
-        lambda: _rdma_ratio("streams", "WRITE", "sendto", "packets_per_s"), root=True,
+        _packet_ratios, root=True,
     ),
     "lane_shares_vs_arbiter": Benchmark(
         "kernel's shares of drawn lane tables against the exact arbiter's, the worst lane", "points",
