@@ -8,7 +8,6 @@ which are joined by a bridge in a third, as the nodes of a run are. Both clean u
 from __future__ import annotations
 
 import secrets
-import select
 import shutil
 import subprocess
 import sys
@@ -74,13 +73,13 @@ class LinkedNamespaces:
     def _make(self) -> None:
         for name in (*self.names, self.switch):
             _run(["ip", "netns", "add", name])
+            _run(["ip", "netns", "exec", name, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1"])
         switch = ["ip", "netns", "exec", self.switch]
         _run([*switch, "ip", "link", "add", "br0", "mtu", str(_MTU), "type", "bridge"])
         _run([*switch, "ip", "link", "set", "br0", "up"])
         for index, address in enumerate(self.addresses):
             node = self.prefix(index)
             port = f"p{index}"
-            _run([*node, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1"])
             _run([*node, "ip", "link", "add", "cnic0", "mtu", str(_MTU), "type", "veth",
                   "peer", "name", port, "mtu", str(_MTU), "netns", self.switch])  # fmt: skip
             _run([*node, "ip", "address", "add", f"{address}/24", "dev", "cnic0"])
@@ -201,10 +200,9 @@ def wait_for(verbs: Verbs, count: int = 1, timeout_s: float = 20.0) -> list[Comp
     found = verbs.poll()
     deadline = time.monotonic() + timeout_s
     while len(found) < count:
-        if verbs.arm():
-            rest = deadline - time.monotonic()
-            if rest <= 0 or not select.select([verbs.completion_fd], (), (), rest)[0]:
-                raise TimeoutError(f"after {timeout_s} s only {found}")
+        rest = deadline - time.monotonic()
+        if rest <= 0 or not verbs.sleep(rest):
+            raise TimeoutError(f"after {timeout_s} s only {found}")
         found += verbs.poll()
     return found
 

@@ -49,6 +49,8 @@ DESK_LOOK = 10 * MILLISECOND
 """How often a loop that never sleeps looks who comes and goes at the unix socket."""
 SHORTEST_SLEEP = 30 * MICROSECOND
 """Waits for the uplink's pace below this are not worth a system call."""
+FINE_SLEEP = 5 * MILLISECOND
+"""Below this, epoll's whole milliseconds are too coarse: select waits for it."""
 
 
 class BadPlan(Exception):
@@ -86,11 +88,15 @@ class Rnic:
         self._touched: list[Endpoint] = []
         self._timers_looked_at = self._desk_looked_at = 0
         self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._waits = select.epoll()
+        self._waits.register(self._wake_fd, select.EPOLLIN)
         connections = connections_of(plan, node)
         fabrics = {fabric.name: fabric for fabric in plan.fabrics if fabric.roce}
         self.ports = [Port(port, fabrics[port.fabric], faults) for port in node.ports if port.fabric in fabrics]
         self._readable = self.ports
         self._port_of = {port.socket.fileno(): port for port in self.ports}
+        for descriptor in self._port_of:
+            self._waits.register(descriptor, select.EPOLLIN)
         if settings is None:
             settings = ConnectionSettings(path_mtu=plan.path_mtu, retransmission_timeout=RETRANSMISSION_TIMEOUT)
         ports = {port.plan.interface: port for port in self.ports}
@@ -98,7 +104,7 @@ class Rnic:
             pair = QueuePair(connection, self.regions, settings)
             pair.connect()
             self._endpoints[pair.number] = ports[interface].add(pair)
-        self.desk = Desk(path, node, self.regions, journal)
+        self.desk = Desk(path, node, self.regions, journal, self._waits)
 
     @property
     def endpoints(self) -> Sequence[Endpoint]:
@@ -157,7 +163,7 @@ class Rnic:
             self._look_at_timers(now)
         if now - self._desk_looked_at >= DESK_LOOK:
             self._desk_looked_at = now
-            self.desk.awake(select.select(self.desk.descriptors, (), (), 0)[0])
+            self.desk.awake([descriptor for descriptor, _ in self._waits.poll(0)])
         if self._touched:
             self._settle()
         for port in self.ports:
@@ -178,6 +184,7 @@ class Rnic:
         self.desk.close()
         for port in self.ports:
             port.close()
+        self._waits.close()
         os.close(self._wake_fd)
 
     def _touch(self, endpoint: Endpoint) -> None:
@@ -233,9 +240,11 @@ class Rnic:
         rest = until - time.monotonic_ns()
         if rest < SHORTEST_SLEEP or not self.desk.prepare_sleep():
             return
-        descriptors = [*self._port_of, self._wake_fd, *self.desk.descriptors]
-        readable = select.select(descriptors, (), (), rest / SECOND)[0]
-        self._readable = [port for descriptor, port in self._port_of.items() if descriptor in readable]
+        if rest < FINE_SLEEP:
+            select.select((self._waits,), (), (), rest / SECOND)
+            rest = 0
+        readable = [descriptor for descriptor, _ in self._waits.poll(rest / SECOND)]
+        self._readable = [self._port_of[descriptor] for descriptor in readable if descriptor in self._port_of]
         self._desk_looked_at = time.monotonic_ns()
         self.desk.awake(readable)
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import socket
-from collections.abc import Sequence
+from collections.abc import Collection
 from pathlib import Path
 
 from emulators import control_socket
@@ -35,8 +36,13 @@ class PathTaken(Exception):
 class Desk:
     """Who is connected to the NIC of one node."""
 
-    def __init__(self, path: Path, node: NodePlan, regions: RegionTable, journal: Journal) -> None:
-        """Listens at `path`, replacing what a dead NIC left there. Raises `PathTaken`, OSError."""
+    def __init__(
+        self, path: Path, node: NodePlan, regions: RegionTable, journal: Journal, waits: select.epoll
+    ) -> None:
+        """Listens at `path`, replacing what a dead NIC left there. Raises `PathTaken`, OSError.
+
+        What the NIC must wake for is kept registered with `waits`.
+        """
         self._path = path
         self._node = node
         self._regions = regions
@@ -48,8 +54,8 @@ class Desk:
         """Connected, and has not said hello."""
         self._generation = 0
         self.software: Software | None = None
-        self.descriptors: Sequence[int] = (self._listener.fileno(),)
-        """What to wait on, beside the NIC's own."""
+        self._waits = waits
+        waits.register(self._listener, select.EPOLLIN)
 
     def prepare_sleep(self) -> bool:
         """Arms the software's doorbell. False if it has posted already: do not sleep."""
@@ -59,13 +65,15 @@ class Desk:
         software.doorbell.arm()
         return not software.has_posted()
 
-    def awake(self, readable: Sequence[int]) -> None:
+    def awake(self, readable: Collection[int]) -> None:
         """After a sleep: takes the doorbell off, and serves whoever stands at the socket."""
         software = self.software
         if software is not None:
             software.doorbell.disarm()
-            if software.doorbell.fd in readable:
-                software.doorbell.hush()
+            if software.doorbell.fd in readable and len(readable) == 1:
+                return
+        if not readable:
+            return
         # Who leaves is seen before who comes: a software that died and was started again finds its place free.
         if software is not None and software.connection.fileno() in readable:
             self._hear(software.connection)
@@ -101,7 +109,7 @@ class Desk:
         if self._guest is not None:
             self._leave(self._guest)
         self._guest = connection
-        self._renew_descriptors()
+        self._waits.register(connection, select.EPOLLIN)
 
     def _hear(self, connection: socket.socket) -> None:
         descriptors: list[int] = []
@@ -145,7 +153,8 @@ class Desk:
             connection, message.sizes, (memory, doorbell, notification), generation=self._generation, pid=message.pid
         )
         self._guest = None
-        self._renew_descriptors()
+        # Edge-triggered: a ring need not be read off the eventfd, which saves a system call a doorbell.
+        self._waits.register(doorbell, select.EPOLLIN | select.EPOLLET)
         self._journal.say(f"software connected (pid {message.pid})")
         return Agreed()
 
@@ -169,22 +178,21 @@ class Desk:
         return Agreed()
 
     def _leave(self, connection: socket.socket) -> None:
+        # The other side may hold copies of these descriptors, so closing alone would leave them registered.
         if self.software is not None and connection is self.software.connection:
             self._journal.say(f"software is gone (pid {self.software.pid})")
+            self._forget(self.software.doorbell.fd)
+            self._forget(connection.fileno())
             self.software.close()
             self.software = None
         elif connection is self._guest:
             self._guest = None
+            self._forget(connection.fileno())
             connection.close()
-        self._renew_descriptors()
 
-    def _renew_descriptors(self) -> None:
-        descriptors = [self._listener.fileno()]
-        if self.software is not None:
-            descriptors += [self.software.doorbell.fd, self.software.connection.fileno()]
-        if self._guest is not None:
-            descriptors.append(self._guest.fileno())
-        self.descriptors = descriptors
+    def _forget(self, descriptor: int) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._waits.unregister(descriptor)
 
 
 def _listen(path: Path) -> socket.socket:

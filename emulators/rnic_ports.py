@@ -121,6 +121,8 @@ class Port:
         self._idle = True
         self._blocked_until = 0
         self._held_since = 0
+        self._batch = 1
+        """Packets to take at once: a lone one costs no second call that finds nothing; a stream doubles it."""
         self._buffer = bytearray(_LARGEST_DATAGRAM)
         self._view = memoryview(self._buffer)
         self._endpoints: dict[int, Endpoint] = {}
@@ -145,10 +147,12 @@ class Port:
     def receive(self, now: int, touch: Callable[[Endpoint], None]) -> int:
         """Takes up to a batch of datagrams off the socket; `touch` is told which queue pairs they were for."""
         receive_into, buffer, view, endpoints = self.socket.recv_into, self._buffer, self._view, self._endpoints
-        for count in range(BATCH):
+        batch = self._batch
+        for count in range(batch):
             try:
                 size = receive_into(buffer)
             except BlockingIOError:
+                self._batch = 1
                 return count
             except OSError:
                 # The interface has gone under the socket; what is in flight runs into its retry limit.
@@ -161,7 +165,9 @@ class Port:
             endpoint.pair.receive_packet(now, view[:size])
             if not endpoint.touched:
                 touch(endpoint)
-        return BATCH
+        if batch < BATCH:
+            self._batch = 2 * batch
+        return batch
 
     def activate(self, endpoint: Endpoint) -> None:
         """The queue pair may have something to send."""

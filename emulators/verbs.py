@@ -15,7 +15,7 @@ import select
 import socket
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -99,7 +99,8 @@ class Verbs:
         self._doorbell = queues.doorbell(doorbell)
         self._notification = queues.notification(notify)
         self._epoll = select.epoll()
-        self._epoll.register(notify, select.EPOLLIN)
+        # Edge-triggered: a ring need not be read off the eventfd, which saves a system call a wake.
+        self._epoll.register(notify, select.EPOLLIN | select.EPOLLET)
         self._epoll.register(connection, select.EPOLLIN | select.EPOLLRDHUP)
         self._queue_pairs = _queue_pairs_by_peer(node)
         self._peers = {pair.number: pair.peer for pair in node.queue_pairs}
@@ -194,10 +195,9 @@ class Verbs:
     def poll(self) -> list[Completion | Received]:
         """What has completed or arrived since the last call. Never blocks."""
         if self._armed:
-            self._notification.hush()
             self._notification.disarm()
             self._armed = False
-            self._look()
+            self._look(self._epoll.poll(0))
         found = self._ready
         self._ready = []
         if self._completions.waiting():
@@ -210,7 +210,7 @@ class Verbs:
         elif not found and (self._in_flight or self._receives):
             self._empty_polls += 1
             if self._empty_polls % _LOOK_EVERY == 0:
-                self._look()
+                self._look(self._epoll.poll(0))
                 found, self._ready = self._ready, []
         return found
 
@@ -224,6 +224,16 @@ class Verbs:
             self._notification.arm()
             self._armed = True
         return not self.waiting()
+
+    def sleep(self, timeout_s: float) -> bool:
+        """Sleeps until `poll` has something or the NIC is gone; False after `timeout_s` without."""
+        if not self.arm():
+            return True
+        events = self._epoll.poll(timeout_s)
+        self._notification.disarm()
+        self._armed = False
+        self._look(events)
+        return bool(events) or self.waiting()
 
     def close(self) -> None:
         """Leaves the NIC. Verbs in flight end unseen; regions stay as they were until somebody registers them anew."""
@@ -307,12 +317,12 @@ class Verbs:
             self._area.give_back(place, size)
         return Completion(ticket, CompletionStatus(status), data, original)
 
-    def _look(self) -> None:
-        """Has the NIC gone? Then everything in flight has ended; what it completed before still counts."""
+    def _look(self, events: Sequence[tuple[int, int]]) -> None:
+        """Has the NIC gone, by what epoll told? Then all in flight has ended; what it completed before still counts."""
         if self.lost:
             return
         # The NIC speaks only when it is asked, so anything to read here is the end.
-        self.lost = any(fd == self._connection.fileno() for fd, _ in self._epoll.poll(0))
+        self.lost = any(fd == self._connection.fileno() for fd, _ in events)
         if not self.lost:
             return
         # It stays readable for ever; whoever sleeps on `completion_fd` has been told now.
