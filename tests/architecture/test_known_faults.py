@@ -1,0 +1,137 @@
+"""Faults that users of similar systems reported in public: each row of groups A to D is a test of ours, or does not
+apply for the reason given here. The rows' names are those of the project's list, e.g. A1 is mininet#877.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).resolve().parents[1]
+
+ROWS: dict[str, tuple[str, ...]] = {
+    # Lifecycle and cleanup
+    "A1 cleanup deletes what it did not make": ("topologies/test_reaper.py::test_strangers_with_names_like_ours_stay",),
+    "A2 stop deletes files of the folder": ("topologies/test_reaper.py::test_strangers_with_names_like_ours_stay",),
+    "A4 a name is in use": (
+        "topologies/test_reaper.py::test_a_foreign_container_with_our_next_name_gives_a_clear_message",
+        "topologies/test_reaper.py::test_containers_go_by_label_only",
+    ),
+    "A5 a link is stranded between create and move": (
+        "topologies/test_bench_run.py::test_kill_9_at_any_moment_of_the_start",
+    ),
+    "A7 a helper blocks the next start": (
+        "topologies/test_bench_run.py::test_kill_9_of_the_bench_is_cleaned_up_by_the_next_start",
+        "topologies/test_capture.py::test_kill_9_of_the_bench_leaves_no_capture_behind",
+    ),
+    "A8 after a reboot it still says running": (
+        "topologies/test_reaper.py::test_what_a_dead_run_left_goes_and_its_folder_says_lost",
+        "webui/runs/test_indexing.py::test_after_a_reboot_a_silent_run_is_lost",
+    ),
+    "A10 two starts": (
+        "topologies/test_runnerd.py::test_two_starts_at_once_are_one",
+        "webui/runs/test_services.py::test_the_same_key_at_the_same_moment_gives_one_run",
+    ),
+    "A11 a capture is left behind": ("topologies/test_capture.py::test_kill_9_of_the_bench_leaves_no_capture_behind",),
+    "A13 a container ends at once": (
+        "topologies/test_bench_run.py::test_an_image_whose_containers_end_at_once_fails_the_run_with_their_code_and_words",
+    ),
+    "A14 a cancel loses the output": ("topologies/test_bench_run.py::test_cancel_keeps_what_there_is_and_says_why",),
+    "A16 trouble at the end hides the result": (
+        "topologies/test_bench_run.py::test_trouble_while_tearing_down_does_not_hide_the_result",
+    ),
+    "A17 an old folder is used again": (
+        "testbed/experiment/test_run_folder.py::test_a_folder_is_made_once_and_never_again",
+    ),
+    # Names, address pools, the host's firewall
+    "B2 cut names collide": ("topologies/test_naming.py::test_nodes_that_begin_alike_get_different_interfaces",),
+    "B3 dashes and dots in names": ("topologies/test_naming.py::test_odd_but_sound_names_are_taken",),
+    "B5 address pools overlap": (
+        "topologies/test_docker_host.py::test_a_container_has_no_network_no_rights_and_only_what_is_mounted",
+    ),
+    "B6 pools run out": (
+        "topologies/test_docker_host.py::test_a_container_has_no_network_no_rights_and_only_what_is_mounted",
+    ),
+    "B8 a firewall drops IPv4": ("topologies/test_fabric.py::test_the_probe_names_the_way_that_is_broken",),
+    "B9 a firewall drops IPv6": ("topologies/test_fabric.py::test_ipv6_is_off_and_bridged_frames_pass_no_firewall",),
+    "B11 bridged frames go through the firewall": (
+        "topologies/test_fabric.py::test_ipv6_is_off_and_bridged_frames_pass_no_firewall",
+    ),
+    "B12 noise on quiet links": ("topologies/test_capture.py::test_an_idle_link_is_silent",),
+    "B14 big frames are dropped": (
+        "topologies/test_fabric.py::test_a_full_size_datagram_crosses_the_compute_fabric_unfragmented",
+        "topologies/test_lanes.py::test_full_frames_pass_and_longer_ones_do_not",
+    ),
+    "B15 ends disagree on the MTU": ("topologies/test_fabric.py::test_a_link_that_is_not_as_planned_is_named",),
+    # Shaping, queues, fidelity
+    "C2 rates over a gigabit are ignored": (
+        "topologies/test_lanes.py::test_more_than_a_gigabit_is_set_and_not_ignored",
+        "testbed/experiment/test_planning.py::test_the_packet_budget_is_kept_and_said",
+    ),
+    "C3 shaping overwrites queues": ("topologies/test_lanes.py::test_setting_one_thing_keeps_the_others",),
+    "C6 setting one thing resets others": ("topologies/test_lanes.py::test_setting_one_thing_keeps_the_others",),
+    "C8 quantum is big": ("topologies/test_lanes.py::test_a_quantum_is_a_whole_number_of_the_lanes_own_frames",),
+    "C9 a burst of a second at line rate": ("emulators/test_rnic.py::test_the_uplink_is_never_faster_than_its_rate",),
+    "C11 a delay is counted twice": (
+        "testbed/clocks/test_front_network.py::test_a_message_takes_both_ports_and_the_delay",
+    ),
+    "C14 a class filter misses traffic": ("topologies/test_lanes.py::test_frames_that_no_level_marks_are_shaped_too",),
+    "C15 a mark is lost between namespaces": (
+        "topologies/test_lanes.py::test_frames_that_no_level_marks_are_shaped_too",
+    ),
+    "C17 a busy host fails the test": (
+        "testbed/experiment/test_summary.py::test_an_invalid_fidelity_is_an_error_and_not_a_failure",
+        "scenarios/test_verdicts.py::test_no_starved_run_is_faithful",
+    ),
+    "C20 a flap loses the configuration": ("topologies/test_lanes.py::test_a_link_that_went_down_and_up_is_as_before",),
+    # RoCE
+    "D1 rxe is not supported in a namespace": (
+        "topologies/test_rdma.py::test_doctor_tells_what_the_host_offers_and_why_the_rest_is_not_lent",
+    ),
+    "D3 a device goes under a queue pair": (
+        "conformance/wire_contract.py::test_a_silent_peer_ends_in_retry_exceeded",
+        "emulators/test_rnic.py::test_a_link_that_is_deleted_ends_verbs_with_an_error",
+    ),
+    "D4 a message longer than the MTU": ("conformance/wire_contract.py::test_messages_longer_than_a_packet",),
+    "D6 many connections": ("emulators/test_rnic.py::test_many_connections_leave_the_nic_as_it_was",),
+    "D7 a wrong address hangs": (
+        "testbed/network/test_wires.py::test_ends_that_do_not_meet_are_named_at_once",
+        "topologies/test_rdma.py::test_a_wrong_gid_index_is_named_and_does_not_hang",
+    ),
+    "D9 an old rdma tool": ("topologies/test_rdma.py::test_an_old_rdma_tool_is_a_reason_not_a_crash",),
+    "D10 a device has no bus": (
+        "topologies/test_hardware.py::test_a_real_port_and_an_uplink_carry_what_emulated_links_carry",
+    ),
+}
+"""Row to the tests that it is."""
+
+DO_NOT_APPLY: dict[str, str] = {
+    "C5 loss cannot be set back to zero": "links are lossless and no loss can be set on them; where packets are lost "
+    "on purpose, the soft RNIC loses them, and its faults are given once, when it starts",
+    "C12 latency cuts bandwidth": "no delay is set in the kernel; links of an emulation have what the kernel takes, "
+    "and the modelled wire's delay holds back no packet",
+    "C18 odd round trips on a machine of many cores": "there is no jitter test before a run; jitter that hurts is seen "
+    "during it, as lateness of each node, and judged by the verdict",
+}
+"""Row to the reason why there is nothing to test."""
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_a_row_is_a_test_that_there_is(row: str) -> None:
+    for place in ROWS[row]:
+        path, _, name = place.partition("::")
+        found = re.findall(r"^\s*(?:async )?def (test_\w+)", (TESTS / path).read_text(encoding="utf-8"), re.MULTILINE)
+        assert name in found, place
+
+
+def test_every_row_of_the_groups_is_there_once() -> None:
+    told = sorted(row.partition(" ")[0] for row in (*ROWS, *DO_NOT_APPLY))
+    groups = {
+        "A": (1, 2, 4, 5, 7, 8, 10, 11, 13, 14, 16, 17),
+        "B": (2, 3, 5, 6, 8, 9, 11, 12, 14, 15),
+        "C": (2, 3, 5, 6, 8, 9, 11, 12, 14, 15, 17, 18, 20),
+        "D": (1, 3, 4, 6, 7, 9, 10),
+    }
+    assert told == sorted(f"{letter}{number}" for letter, numbers in groups.items() for number in numbers)
