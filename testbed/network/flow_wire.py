@@ -104,6 +104,8 @@ class FlowWire:
         table = self._wiring.ports[connection.address].lanes or ONE_LANE
         lane = table.lane_of(connection.service_level)
         (up, down), (peer_up, peer_down) = self._ports[connection.address], self._ports[connection.peer_address]
+        if connection.address == connection.peer_address:  # loop-back shares the uplink and never comes back down
+            down = peer_down = FluidPort(up.rate_bits_per_s, table)
         return _End(node, connection, Channel((up, peer_down), lane), Channel((peer_up, down), lane))
 
     # --- the Wire protocol ------------------------------------------------------------------------------------------

@@ -55,6 +55,7 @@ class _Nic:
 
     def __init__(self, wiring: PortWiring, delay: Nanoseconds, faults: Faults, random: Random | None) -> None:
         self.node = wiring.node
+        self.address = wiring.address
         self.uplink: EgressPort[Frame] = EgressPort(wiring.rate_bits_per_s, wiring.lanes)
         self.downlink: EgressPort[bytes] = EgressPort(wiring.rate_bits_per_s, wiring.lanes)
         self.to_switch = Link(delay, faults, random)
@@ -225,6 +226,9 @@ class PacketWire:
             self._appointments.at(moment, partial(self._uplink_free, nic))
         if nic.node not in self._cut:
             for address, level, datagram in frames:
+                if address == nic.address:  # loop-back takes its turn at the uplink's arbiter and never leaves the NIC
+                    self._appointments.at(now, partial(self._arrive, nic, datagram))
+                    continue
                 for arrival, copy in nic.to_switch.carry(now, datagram):
                     self._appointments.at(arrival, partial(self._switch, address, level, copy))
         self._feed(now, nic)
