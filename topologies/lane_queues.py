@@ -3,7 +3,7 @@
 The exact arbiter (`testbed.network.arbiter`; OpenSM's QoS page §7, after IBA 7.6.9) lets an entry start packets while
 it has sent less than its weight, so the last packet overruns, and the overrun is forgotten. HTB's deficit round robin
 remembers it. Both give the same turns if a quantum is a whole number of the lane's frames, hence a lane's frame size is
-part of its table (`LaneTable.frame_bytes`, docs/decisions/0008).
+part of its table (`LaneTable.frame_bytes`, docs/decisions/0010).
 """
 
 from __future__ import annotations
