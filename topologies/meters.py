@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 from testbed.events.schema import CpuMeasured, LinkMeasured
 from testbed.experiment.plan import Plan
+from testbed.experiment.planning import packets_per_second
+from testbed.network.wire_profile import modelled
 from testbed.units import SECOND
 from topologies.fabric import SwitchPort
 from topologies.queues import QueueReader
@@ -119,11 +121,9 @@ def _jiffies() -> tuple[int, int]:
 def packet_budget(plan: Plan) -> tuple[int, int]:
     """(packets a second if every RoCE port were saturated, packets a second that this machine arbitrates).
 
-    About 45,000 on two cores (platform.md §0); the planner chose rates and MTU for it, here it is only checked.
+    The planner chose rates and MTU for the modelled machine; here it is checked for this one.
     """
     roce = {fabric.name for fabric in plan.fabrics if fabric.roce}
-    frame_bits = (plan.path_mtu + 60) * 8
-    asked = sum(
-        port.kernel_rate_bits_per_s // frame_bits for node in plan.nodes for port in node.ports if port.fabric in roce
-    )
-    return asked, 22_500 * (os.cpu_count() or 1)
+    rates = [port.kernel_rate_bits_per_s for node in plan.nodes for port in node.ports if port.fabric in roce]
+    asked = sum(packets_per_second(rate, plan.path_mtu) for rate in rates)
+    return asked, modelled(len(os.sched_getaffinity(0))).packets_per_s

@@ -25,12 +25,12 @@ from testbed.experiment.plan import (
 )
 from testbed.experiment.spec import Spec
 from testbed.experiment.sweep import Place
+from testbed.network.wire_profile import MODELLED
 from testbed.units import GBIT_PER_S, from_microseconds, serialization_time
 from testbed.workload.streams import derived_seed
 
-PACKET_BUDGET = 45_000
-"""Packets a second that a two-core machine carries through per-packet arbitration, all ports together (measured:
-about 40 us of CPU each, platform.md §0.1)."""
+PACKET_BUDGET = MODELLED.packets_per_s
+"""Packets a second that a run may ask for, all ports together: plans do not depend on the machine that makes them."""
 ROCE_OVERHEAD = 14 + 20 + 8 + 12 + 16 + 4
 """Bytes of Ethernet, IPv4, UDP, BTH, RETH and ICRC around a packet's payload."""
 SLOWEST_KERNEL_RATE = 1_000_000
@@ -91,6 +91,7 @@ def compile_plan(
         trial=trial,
         point=dict(place.point),
         repeat=place.repeat,
+        wire_profile=MODELLED if clock == "wall" else None,
         notes=(*notes, *_notes(spec, clock, byte_scale, roce_ports), *hardware_notes(spec.hardware, clock)),
         hardware=spec.hardware if clock == "wall" else Hardware(),
     )
@@ -165,6 +166,7 @@ def _notes(spec: Spec, clock: str, byte_scale: int, roce_ports: int) -> list[str
     rate = _rates(spec)["compute"]
     slowed = kernel_rate(rate, byte_scale, spec.dilation)
     packets = roce_ports * packets_per_second(slowed, spec.network.compute.path_mtu)
+    notes.append(MODELLED.words())
     notes.append(
         f"compute ports: {spec.network.compute.rate_gbit_s:g} Gbit/s true, {slowed / 1e6:g} Mbit/s in the kernel; "
         f"all {roce_ports} saturated would be {packets} of {PACKET_BUDGET} packets/s"

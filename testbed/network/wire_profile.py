@@ -1,8 +1,8 @@
 """What a bench's wire can do, in a few figures: those of a self-test of the host, or the modelled ones of a two-core
 machine where nobody measured.
 
-The planner bounds byte scale and path MTU by them, the simulated twin of an emulation may add them to its modelled
-hardware, and every report says which ones a run used. This file knows no host: `topologies.calibration` measures.
+The planner bounds the byte scale by them and says in the plan's notes which ones it used; the simulated twin of an
+emulation may add them to its modelled hardware. This file knows no host; who measures one hands the figures in.
 Sources of the modelled figures: docs/models/fidelity.md, section Calibration.
 """
 
@@ -58,3 +58,8 @@ MODELLED = WireProfile(
 )
 """A two-core machine: about 40 us of CPU a packet and 45,000 packets a second through per-packet arbitration
 (platform.md §0.1); the rest as this project's first benches measured it."""
+
+
+def modelled(cores: int) -> WireProfile:
+    """The modelled figures of a machine with so many cores: packets go up with them, times stay."""
+    return msgspec.structs.replace(MODELLED, packets_per_s=MODELLED.packets_per_s * cores // 2)

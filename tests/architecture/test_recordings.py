@@ -32,7 +32,7 @@ NOT_RECORDED = {
     "device.faulted": "a scheduler that keeps CUDA's rules never causes one; tests/testbed/blink breaks them",
     "hardware.engaged": "needs a real part; tests/topologies/test_hardware.py lends a foreign veth",
     "verbs.measured": "only an emulation's NIC has round trips to measure; tests/parity reads them from one",
-    "wait.measured": "only an emulation's processes wait for a CPU; tests/topologies/test_meters.py has real ones",
+    "wait.measured": "only an emulation's processes wait for a CPU; tests/topologies/test_process_meter.py has some",
     "host.changed": "nobody meddled with the recorded runs; tests/scenarios/test_verdicts.py does",
     "verb.failed": "a healthy wire never causes one; the wires' conformance suite cuts it",
 }

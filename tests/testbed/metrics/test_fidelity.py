@@ -37,6 +37,13 @@ def wall(
     icrc: int = 0,
     lag_ms: float = 0.1,
     interval_ms: int = 100,
+    waited_ms: float = 50.0,
+    stopped: int = 0,
+    lost: int = 0,
+    sequence: int = 0,
+    changes: tuple[tuple[str, str], ...] = (),
+    capture_lost: int = 0,
+    drift_ms: float = 0.0,
 ) -> Story:
     """A quiet wall-clock run of two nodes; each argument makes one thing worse."""
     story = Story().at(-1, "dpu0", schema.NodeReady("dpu", 1)).at(-1, "host0", schema.NodeReady("host", 2))
@@ -49,7 +56,11 @@ def wall(
         "bench",
         schema.LinkMeasured("gpu0.cnic0", -1, interval_ms * MILLISECOND, 10**6, 1000, drops, rate, SETTING),
     )
-    story.at(100, "gpu0", schema.RnicMeasured("gpu0", 1000, 1000, resent, 0, icrc, 0))
+    story.at(100, "gpu0", schema.RnicMeasured("gpu0", 1000, 1000 - lost, resent, 0, icrc, sequence))
+    story.at(100, "bench", schema.WaitMeasured("node dpu0", 500 * MS, round(waited_ms * MS), MS, 25, stopped))
+    for changed in changes:
+        story.at(120, "bench", schema.HostChanged(*changed))
+    story.at(400, "bench", schema.CaptureFinished("gpu0.cnic0", "x.pcap", 9, True, capture_lost, round(drift_ms * MS)))
     return story.at(50, "client0", schema.RequestSent("q1", 0, round(lag_ms * MS), 1, 1))
 
 
@@ -75,6 +86,17 @@ def test_a_quiet_run_is_faithful_and_prints_every_threshold() -> None:
         ({"resent": 2}, "degraded", "resent packets of gpu0 2000 packets per million, limit 1000"),
         ({"resent": 100}, "invalid", "resent packets of gpu0"),
         ({"icrc": 1}, "invalid", "ICRC errors of gpu0 1 packets, limit 0"),
+        ({"waited_ms": 110}, "degraded", "host busy: run-queue wait of node dpu0 22 % of wall time, limit 20"),
+        ({"waited_ms": 300}, "invalid", "host busy: run-queue wait of node dpu0"),
+        ({"stopped": 1}, "degraded", "host busy: stopped of node dpu0 4 % of looks, limit 0"),
+        ({"stopped": 5}, "invalid", "host busy: stopped of node dpu0"),
+        ({"lost": 1}, "degraded", "lost frames of all NICs 1 packets, limit 0"),
+        ({"lost": 200}, "invalid", "lost frames of all NICs"),
+        ({"sequence": 1}, "degraded", "sequence errors of gpu0 1000 packets per million"),
+        ({"sequence": 20}, "invalid", "sequence errors of gpu0"),
+        ({"changes": (("lanes gpu0.cnic0", "gone"),)}, "invalid", "host changes of lanes gpu0.cnic0: gone"),
+        ({"capture_lost": 3}, "degraded", "capture losses of gpu0.cnic0 3 frames"),
+        ({"drift_ms": -2.0}, "degraded", "capture drift of gpu0.cnic0 2 ms"),
         ({"lag_ms": 6.0}, "degraded", "host busy: send lag p99 6 ms, limit 5"),
         ({"lag_ms": 60.0}, "invalid", "host busy: send lag p99"),
     ],
@@ -85,6 +107,22 @@ def test_what_is_too_much_is_named(worse: dict[str, float], verdict: str, reason
     assert len(found.reasons) == 1
     assert found.reasons[0].startswith(reason)
     assert [one.held for one in found.thresholds].count(False) == 1
+
+
+def test_the_host_role_may_be_stopped_and_may_wait() -> None:
+    story = wall().at(100, "bench", schema.WaitMeasured("node host0", 500 * MS, 400 * MS, MS, 25, 25))
+    assert judged(story.records()).verdict == "faithful"
+
+
+def test_frames_of_a_real_port_are_not_ours_to_count() -> None:
+    story = wall(lost=500).at(-1, "bench", schema.HardwareEngaged("uplink", "compute", "eth1"))
+    assert threshold(judged(story.records()), "lost frames").measured is None
+
+
+def test_a_nics_log_without_its_end() -> None:
+    story = wall().at(0, "bench", schema.RunStarted("blink", "wall", 10.0, 1, 7, 1, ("dpu0",)))
+    story.at(300, "dpu0", schema.NodeStopped(0)).at(10, "dpu0-nic", schema.NodeHeartbeat())
+    assert judged(story.records()).reasons == ("incomplete log: no node.stopped of dpu0-nic",)
 
 
 def test_a_node_with_few_wakes_has_no_p99_of_its_own() -> None:
