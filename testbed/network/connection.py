@@ -25,6 +25,10 @@ RNR_DELAYS: Final[tuple[Nanoseconds, ...]] = tuple(
 MAXIMUM_MESSAGE_BYTES: Final = 1 << 31
 """Largest message of a work request (IBA 9.7)."""
 
+RENEWAL_STRIDE: Final = 0x61C887
+"""Sequence numbers between a connection and its successor: below half of 2**24, hence "ahead", and odd, so no number
+comes again before 2**24 renewals (2**24 divided by the golden ratio squared, as hashes spread integers)."""
+
 
 class ConnectionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How one end of a reliable connection behaves; both ends take the same path MTU."""
@@ -87,6 +91,19 @@ class Connection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 raise ValueError(f"{field} is {value}; allowed is 0 to {PSN_MASK} (24 bits)")
         if not 0 <= self.service_level <= 15:
             raise ValueError(f"service_level is {self.service_level}; allowed is 0 to 15")
+
+    def renewed(self, turns: int) -> Connection:
+        """The same two ends, `turns` connections later, with sequence numbers that both ends compute alike.
+
+        They lie far ahead, so packets of the connection before are no part of this one, and an end that alone went
+        on is refused by the other as a gap (NAK 0x60 for a number that it never sent) instead of being taken for a
+        repetition.
+        """
+        return msgspec.structs.replace(
+            self,
+            initial_psn=(self.initial_psn + turns * RENEWAL_STRIDE) & PSN_MASK,
+            peer_psn=(self.peer_psn + turns * RENEWAL_STRIDE) & PSN_MASK,
+        )
 
 
 class Counters:

@@ -99,6 +99,8 @@ class QueuePair:
         self.settings = settings or ConnectionSettings()
         self.counters = Counters()
         self.state = State.RESET
+        self.turn = 0
+        """How many connections there were before this one."""
         self._regions = regions
         self._outbound = Flow(connection.address, connection.peer_address, source_port(connection.number))
         self._inbound = Flow(connection.peer_address, connection.address, source_port(connection.peer_number))
@@ -135,6 +137,22 @@ class QueuePair:
         """The three moves from RESET to READY_TO_SEND."""
         for move in (Move.INITIALISE, Move.ENABLE_RECEIVE, Move.ENABLE_SEND):
             self.change(move)
+
+    def reconnect(self, turns: int = 1) -> None:
+        """From any state through RESET to READY_TO_SEND, `turns` connections on (`Connection.renewed`).
+
+        The way out of ERROR (IBA 10.3). Both ends must take the same turns: until the peer has, requests run into its
+        silence or its NAKs and end in RETRY_EXCEEDED, never in a success. Verbs without completion are FLUSHED and
+        can still be polled; receives are forgotten and must be posted anew.
+        """
+        if (self.state, Move.FAIL) in TRANSITIONS:
+            self.change(Move.FAIL)
+        left = self._requester.completions, self._responder.received
+        self.connection = self.connection.renewed(turns)
+        self.turn += turns
+        self.change(Move.RESET)
+        self._requester.completions, self._responder.received = left
+        self.connect()
 
     # --- work --------------------------------------------------------------------------------------------------------
 
