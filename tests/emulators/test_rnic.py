@@ -244,7 +244,8 @@ def test_what_a_dead_software_posted_is_not_answered_to_its_successor(pair: NicP
     assert pair.verbs[REQUESTER].poll() == []
 
 
-def test_many_connections_leave_the_nic_as_it_was(pair: NicPair) -> None:
+def test_many_connections_leave_the_nic_as_it_was(pair: NicPair, soak: bool) -> None:
+    """Known fault D6: 5,000 connections (300 without --soak) leave descriptors and memory flat."""
     pair.verbs.pop(REQUESTER).close()
     process = pair.processes[REQUESTER].pid
     sizes = QueueSizes(requests=32, completions=64, staging=1 << 17)
@@ -269,9 +270,9 @@ def test_many_connections_leave_the_nic_as_it_was(pair: NicPair) -> None:
 
     connect(20)
     open_before, pages_before = descriptors(), pages()
-    connect(300)
+    connect(5000 if soak else 300)
     assert descriptors() == open_before
-    assert pages() < pages_before + 512, "resident memory grew by more than 2 MiB over 300 connections"
+    assert pages() < pages_before + 512, "resident memory grew by more than 2 MiB"
 
 
 # --- parts that die -----------------------------------------------------------------------------------------------
