@@ -20,6 +20,7 @@ from typing import Literal
 import msgspec
 
 from testbed.command.places import state_folder
+from testbed.network.wire_profile import modelled
 from topologies import cells, docker_host, offers
 from topologies.processes import fifo_allowed
 
@@ -221,7 +222,8 @@ def _cpus() -> Finding:
     if count == 1:
         meaning = "1 core: host and hardware share it, so interference cannot be told apart"
         return Finding("cpus", "warning", meaning, "use a machine with two cores or more")
-    return Finding("cpus", "ok", f"{count} cores: about {22_500 * count} packets/s through the lanes' arbitration")
+    budget = modelled(count).packets_per_s
+    return Finding("cpus", "ok", f"{count} cores: about {budget} packets/s through the lanes' arbitration")
 
 
 def _cgroups() -> Finding:
