@@ -15,22 +15,19 @@ import select
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
 
 from emulators import control_socket
 from emulators.control_socket import Agreed, Declined, Hello, Register
 from emulators.shared_memory import SharedMemory
 from emulators.staging import StagingArea
 from emulators.verbs_ring import CompletionKind, Opcode, Queues, QueueSizes, new_bell_fd
+from emulators.verbs_work import WORK
 from testbed.experiment.plan import NodePlan, RegionPlan
 from testbed.machine import (
-    CompareSwap,
     Completion,
     CompletionStatus,
-    FetchAdd,
-    Read,
     Received,
     Send,
     Verb,
@@ -38,7 +35,6 @@ from testbed.machine import (
 )
 
 DEFAULT_SIZES = QueueSizes()
-_WORD_MASK = (1 << 64) - 1
 _ATTEMPT_S = 0.02
 _LOOK_EVERY = 256
 """Empty polls between two looks at whether the NIC still lives, for callers that never sleep."""
@@ -268,7 +264,7 @@ class Verbs:
             return False
         pairs = self._queue_pairs
         pair = pairs.get((verb.peer, verb.service_level)) or pairs[verb.peer, None]
-        work = _WORK.get(type(verb))
+        work = WORK.get(type(verb))
         if work is None:
             raise VerbsError(f"{type(verb).__name__} is no verb that a NIC knows")
         opcode, address, key, length, operand, swap = work(verb)
@@ -336,40 +332,6 @@ class Verbs:
         self._receives.clear()
         self._unpublished = False
         self._ready += [Completion(ticket, CompletionStatus.FLUSHED) for ticket in tickets]
-
-
-_Work: TypeAlias = tuple[int, int, int, int, int, int]
-"""Opcode, remote address, remote key, length, operand, swap."""
-
-
-def _write(verb: Write) -> _Work:
-    return Opcode.WRITE, verb.remote.address, verb.remote.key, len(verb.data), 0, 0
-
-
-def _read(verb: Read) -> _Work:
-    return Opcode.READ, verb.remote.address, verb.remote.key, verb.length, 0, 0
-
-
-def _compare_swap(verb: CompareSwap) -> _Work:
-    address, key = verb.remote.address, verb.remote.key
-    return Opcode.COMPARE_SWAP, address, key, 0, verb.expected & _WORD_MASK, verb.desired & _WORD_MASK
-
-
-def _fetch_add(verb: FetchAdd) -> _Work:
-    return Opcode.FETCH_ADD, verb.remote.address, verb.remote.key, 0, verb.addend & _WORD_MASK, 0
-
-
-def _send(verb: Send) -> _Work:
-    return Opcode.SEND, 0, 0, len(verb.data), 0, 0
-
-
-_WORK: dict[type[Verb], Callable[[Any], _Work]] = {
-    Write: _write,
-    Read: _read,
-    CompareSwap: _compare_swap,
-    FetchAdd: _fetch_add,
-    Send: _send,
-}
 
 
 def _queue_pairs_by_peer(node: NodePlan) -> dict[tuple[str, int | None], int]:
