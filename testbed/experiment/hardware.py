@@ -33,7 +33,7 @@ class LentInterface(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RealRnic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An RDMA device for a node's verbs, in place of its soft RNIC. Checked; a run that asks for one is refused as yet."""
+    """An RDMA device for a node's verbs, in place of its soft RNIC. Checked, but no run can use one yet."""
 
     device: Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9_.-]{1,63}$")]
     """As `rdma link` names it: mlx5_0, rxe0."""
