@@ -70,7 +70,7 @@ class BenchNetwork:
         try:
             self._fabric.build()
         except Exception as fault:
-            ended = self.ended_container()
+            ended = self.ended_container() or self._fabric.ended()
             if ended:  # that is the cause, and the fault only what it led to
                 raise DockerFault(ended) from fault
             raise

@@ -300,6 +300,8 @@ class BenchRun:
             now = time.monotonic()
             if now >= due:
                 due += MEASURE_S * (1 + int((now - due) / MEASURE_S))
+                if not self._control.is_dir():  # what is open could be written to for ever, and nobody would see it
+                    raise BenchFault(f"{self.folder}: the run folder was taken away")
                 self._measure(links, cpu, watch)
             if now >= tell and clients and not self._serve:
                 tell = now + TELL_S
