@@ -303,14 +303,9 @@ class NodeRun:
 
 def run_node(build: Callable[[NodeRun], None], arguments: Sequence[str] | None = None) -> int:
     """A whole life of a node without HTTP; see the head of this file. Returns the exit code."""
-    folder, name = parse_arguments(arguments)
-    try:
-        run = NodeRun(folder, name)
-    except BadRunFolder as error:
-        print(error, file=sys.stderr)
-        return EXIT_BAD_INPUT
-    install_signals(run)
-    try:
+
+    def live(run: NodeRun) -> None:
+        install_signals(run)
         run.connect()
         build(run)
         run.announce()
@@ -322,6 +317,23 @@ def run_node(build: Callable[[NodeRun], None], arguments: Sequence[str] | None =
             settle()
             run.start(epoch)
             run.loop()
+
+    return live_to_the_end(live, arguments)
+
+
+def live_to_the_end(live: Callable[[NodeRun], None], arguments: Sequence[str] | None = None) -> int:
+    """Opens the node's run, lets it live and logs how it ended. Returns the exit code.
+
+    A crash leaves its traceback in the node's log and is 4; a run folder that cannot be read is 2.
+    """
+    folder, name = parse_arguments(arguments)
+    try:
+        run = NodeRun(folder, name)
+    except BadRunFolder as error:
+        print(error, file=sys.stderr)
+        return EXIT_BAD_INPUT
+    try:
+        live(run)
     except Exception as error:  # noqa: BLE001  # whatever it was, the log must have it
         run.record_crash(error)
         run.finish(EXIT_ERRORED, f"{type(error).__name__}: {error}")
