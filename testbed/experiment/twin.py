@@ -97,6 +97,9 @@ def twin_of(emulated: Plan, simulated: Plan, costs: PartCosts) -> Plan:
     return replace(
         simulated,
         nodes=tuple(slowed(node) for node in simulated.nodes),
+        # A READ that lasts fetches each packet's bytes when that packet leaves, as the soft RNIC does; FlowWire would
+        # take all of them at its beginning, so a token would look older by half the READ.
+        wire="packet",
         wire_latency=true(costs.verb_round_trip) // 2,
         front_delay=true(costs.to_front_end),
         answer_delay=true(costs.to_client),
