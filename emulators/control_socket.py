@@ -34,6 +34,14 @@ class Register(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="reg
     size: int
 
 
+class Reconnect(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="reconnect"):
+    """Software brings a queue pair that failed back: both ends' software ask their NICs for the same connection."""
+
+    queue_pair: int
+    turn: int
+    """Number of the connection; the plan's own is 0."""
+
+
 class Agreed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="agreed"):
     """The NIC has done it."""
 
@@ -44,9 +52,9 @@ class Declined(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="dec
     reason: str
 
 
-ControlMessage: TypeAlias = Hello | Register | Agreed | Declined
+ControlMessage: TypeAlias = Hello | Register | Reconnect | Agreed | Declined
 
-_decode = msgspec.json.Decoder(Hello | Register | Agreed | Declined).decode
+_decode = msgspec.json.Decoder(ControlMessage).decode
 
 
 class BadControlMessage(Exception):

@@ -34,7 +34,7 @@ from emulators.timers import set_timer_slack
 from emulators.verbs_ring import QueueError
 from emulators.wire_faults import KINDS, WireFaults
 from testbed.experiment.plan import NodePlan, Plan
-from testbed.machine import Verb
+from testbed.machine import Completion, CompletionStatus, Verb
 from testbed.network.connection import Connection, ConnectionSettings
 from testbed.network.memory_region import RegionTable
 from testbed.network.queue_pair import QueuePair
@@ -104,7 +104,7 @@ class Rnic:
             pair = QueuePair(connection, self.regions, settings)
             pair.connect()
             self._endpoints[pair.number] = ports[interface].add(pair)
-        self.desk = Desk(path, node, self.regions, journal, self._waits)
+        self.desk = Desk(path, node, self.regions, journal, self._waits, self.reconnect)
 
     @property
     def endpoints(self) -> Sequence[Endpoint]:
@@ -131,6 +131,28 @@ class Rnic:
         if endpoint.pair.receives <= held:
             endpoint.pair.post_receive(capacity)
         return True
+
+    def reconnect(self, queue_pair: int, turn: int) -> str:
+        """Takes a queue pair from any state to its connection number `turn`; why it does not, or nothing.
+
+        What was posted before is flushed; room that the software has lent for SENDs is there again.
+        """
+        endpoint, software = self._endpoints.get(queue_pair), self.desk.software
+        if endpoint is None:
+            return f"there is no queue pair {queue_pair:#x}"
+        pair = endpoint.pair
+        if turn <= pair.turn:
+            return f"queue pair {queue_pair:#x} is at connection {pair.turn}, which is not before {turn}"
+        while software is not None and software.take_requests(self):
+            pass
+        pair.reconnect(turn - pair.turn)
+        if not endpoint.touched:
+            self._touch(endpoint)
+        self._settle()
+        for length in software.lent(queue_pair) if software is not None else ():
+            pair.post_receive(length)
+        self.journal.say(f"queue pair {queue_pair:#x} to {pair.connection.peer} is at connection {turn}")
+        return ""
 
     # --- the loop ---
 
@@ -199,6 +221,8 @@ class Rnic:
             pair = endpoint.pair
             completions = pair.poll_completions()
             received = pair.poll_received()
+            if completions and completions[-1].status is not CompletionStatus.SUCCESS:
+                self._report(pair, completions)
             if software is not None:
                 try:
                     for completion in completions:
@@ -210,6 +234,14 @@ class Rnic:
                     software = None
             endpoint.port.activate(endpoint)
         self._touched.clear()
+
+    def _report(self, pair: QueuePair, completions: Sequence[Completion]) -> None:
+        """Names the peer and its address when a connection fails (a wrong one is seen here first)."""
+        end = pair.connection
+        for completion in completions:
+            if completion.status not in (CompletionStatus.SUCCESS, CompletionStatus.FLUSHED):
+                where = f"queue pair {pair.number:#x} to {end.peer} at {end.peer_address}"
+                self.journal.say(f"{where} failed: {completion.status.name}", "warning")
 
     def _look_at_timers(self, now: int) -> int | None:
         """Wakes queue pairs whose timers are due; the moment of the next one."""

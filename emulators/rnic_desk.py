@@ -10,11 +10,11 @@ import contextlib
 import os
 import select
 import socket
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from emulators import control_socket
-from emulators.control_socket import Agreed, BadControlMessage, ControlMessage, Declined, Hello, Register
+from emulators.control_socket import Agreed, BadControlMessage, ControlMessage, Declined, Hello, Reconnect, Register
 from emulators.rnic_journal import Journal
 from emulators.rnic_software import Software
 from emulators.shared_memory import SharedMemory, SharedMemoryError
@@ -37,11 +37,18 @@ class Desk:
     """Who is connected to the NIC of one node."""
 
     def __init__(
-        self, path: Path, node: NodePlan, regions: RegionTable, journal: Journal, waits: select.epoll
+        self,
+        path: Path,
+        node: NodePlan,
+        regions: RegionTable,
+        journal: Journal,
+        waits: select.epoll,
+        reconnect: Callable[[int, int], str],
     ) -> None:
         """Listens at `path`, replacing what a dead NIC left there. Raises `PathTaken`, OSError.
 
-        What the NIC must wake for is kept registered with `waits`.
+        What the NIC must wake for is kept registered with `waits`. `reconnect` takes a queue pair to its connection
+        of that number and says why not, or nothing.
         """
         self._path = path
         self._node = node
@@ -55,6 +62,7 @@ class Desk:
         self._generation = 0
         self.software: Software | None = None
         self._waits = waits
+        self._reconnect = reconnect
         waits.register(self._listener, select.EPOLLIN)
 
     def prepare_sleep(self) -> bool:
@@ -135,6 +143,9 @@ class Desk:
                     return self._hello(connection, message, descriptors)
                 case Register() if self.software is not None and connection is self.software.connection:
                     return self._register(message, descriptors)
+                case Reconnect() if self.software is not None and connection is self.software.connection:
+                    reason = self._reconnect(message.queue_pair, message.turn)
+                    return Declined(reason) if reason else Agreed()
         except (QueueError, SharedMemoryError) as error:
             return Declined(str(error))
         return Declined(f"{type(message).__name__} is not what comes now")

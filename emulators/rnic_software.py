@@ -141,6 +141,10 @@ class Software:
         else:
             self._fail(pair, receive[0])
 
+    def lent(self, pair: int) -> list[int]:
+        """Lengths of the places that no SEND has taken, in order."""
+        return [length for _, _, length in self._lent.get(pair, ())]
+
     def receive(self, pair: int, data: bytes) -> None:
         """A SEND has landed; dropped if only a software before us had lent a place for it."""
         lent = self._lent.get(pair)

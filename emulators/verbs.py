@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from emulators import control_socket
-from emulators.control_socket import Agreed, Declined, Hello, Register
+from emulators.control_socket import Agreed, Declined, Hello, Reconnect, Register
 from emulators.shared_memory import SharedMemory
 from emulators.staging import StagingArea
 from emulators.verbs_ring import CompletionKind, Opcode, Queues, QueueSizes, new_bell_fd
@@ -165,6 +165,18 @@ class Verbs:
             raise
         return memory
 
+    def reconnect(self, peer: str, turn: int, service_level: int | None = None) -> None:
+        """Brings the queue pair to `peer` back after a failure, as its connection number `turn` (the plan's own is 0).
+
+        The peer's software must ask for the same turn; until it has, verbs run into RETRY_EXCEEDED. What was posted
+        before ends FLUSHED. Raises `UnknownPeer`, `NicDeclined` if that connection has been already.
+        """
+        number = self._queue_pairs.get((peer, service_level))
+        if number is None:
+            raise UnknownPeer(self._node.name, peer)
+        self.ring_doorbell()
+        self._ask(Reconnect(queue_pair=number, turn=turn))
+
     def post(self, verb: Verb, *, more: bool = False) -> None:
         """Posts one verb; with `more` the doorbell waits for a later `post` or `ring_doorbell`.
 
@@ -244,7 +256,7 @@ class Verbs:
         self._staging.release()
         self._queues.memory.close()
 
-    def _ask(self, message: Hello | Register, descriptors: tuple[int, ...]) -> None:
+    def _ask(self, message: Hello | Register | Reconnect, descriptors: tuple[int, ...] = ()) -> None:
         try:
             control_socket.send(self._connection, message, descriptors)
             answer = control_socket.receive(self._connection)
