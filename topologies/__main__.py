@@ -23,6 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     kinds = ("docker", "namespace", "auto")
     run.add_argument("--nodes", choices=kinds, help="what a node is; auto: docker where it can; default: as planned")
     run.add_argument("--serve", action="store_true", help="serve until a signal, through a port on loopback")
+    run.add_argument("--starter", type=int, default=0, metavar="PID", help="end when this parent does; default: any")
     doctor = verbs.add_parser("doctor", help="say what this host can emulate")
     doctor.add_argument("--json", action="store_true", help="print one JSON object")
     clean = verbs.add_parser("clean", help="remove what dead runs have left")
@@ -40,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return ExitCode.HOST_CANNOT
     match options.verb:
         case "run":
-            return _run(options.folder, options.nodes, serve=options.serve)
+            return _run(options.folder, options.nodes, serve=options.serve, starter=options.starter)
         case "clean":
             return _clean(dry_run=options.dry_run, label=options.label)
         case "pids":
@@ -49,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _image()
 
 
-def _run(folder: Path, nodes: str | None, *, serve: bool) -> int:
+def _run(folder: Path, nodes: str | None, *, serve: bool, starter: int) -> int:
     from topologies import abilities
     from topologies.naming import BadName
 
@@ -64,10 +65,11 @@ def _run(folder: Path, nodes: str | None, *, serve: bool) -> int:
             print(f"this host cannot: {line}", file=sys.stderr)
         return ExitCode.HOST_CANNOT
     # It imports mininet, which `lacking_for_a_run` has made sure of.
-    from topologies.bench_run import FolderTaken, HostCannot, execute
+    from topologies.bench_run import execute
+    from topologies.run_ends import FolderTaken, HostCannot
 
     try:
-        result = execute(folder, nodes, serve=serve)
+        result = execute(folder, nodes, serve=serve, starter=starter)
     except FileNotFoundError as fault:
         print(f"{fault.filename}: there is none", file=sys.stderr)
         return ExitCode.BAD_INPUT

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from testbed.events.schema import HardwareEngaged, LanesApplied
@@ -17,11 +19,13 @@ from topologies.lane_desk import LaneDesk
 from topologies.naming import Names
 from topologies.probe import probe
 from topologies.processes import SOURCE, cpu_map, python_environment, site_packages
+from topologies.programs import ProgramFailed
 from topologies.registry import RunRegistry
 
 Say = Callable[..., None]
 NIC_SOCKET_VARIABLE = "LOOPLANE_NIC_SOCKET"
 ACCELERATOR_SOCKET_VARIABLE = "LOOPLANE_ACCELERATOR_SOCKET"
+_END_SHOWS_S = 0.1
 
 
 class BenchNetwork:
@@ -67,13 +71,7 @@ class BenchNetwork:
         attach = self._start_containers(folder) if self._in_containers else {}
         self._check()
         self._fabric = Fabric(self.plan, self.names, attach, self._registry.note, self._lending)
-        try:
-            self._fabric.build()
-        except Exception as fault:
-            ended = self.ended_container() or self._fabric.ended()
-            if ended:  # that is the cause, and the fault only what it led to
-                raise DockerFault(ended) from fault
-            raise
+        self._fabric.build()
         self._check()
         yield from self._fabric.engaged
         for port in self._fabric.switch_ports():
@@ -99,6 +97,19 @@ class BenchNetwork:
         if self.docker is None:
             return ""
         return next(filter(None, map(self.docker.fate, self._containers.values())), "")
+
+    def ended(self) -> str:
+        """How the first container, or keeper of a namespace, that does not run any more has ended; else empty.
+
+        To be asked after a fault: a process that ends gives up its namespace a moment before it is seen to have ended.
+        """
+        limit = time.monotonic() + _END_SHOWS_S
+        while self._fabric is not None and time.monotonic() < limit:
+            with suppress(ProgramFailed, DockerFault):
+                if ended := self.ended_container() or self._fabric.ended():
+                    return ended
+            time.sleep(_END_SHOWS_S / 10)
+        return ""
 
     def close(self) -> None:
         """Takes everything down; goes on past what fails and raises the first fault at the end."""

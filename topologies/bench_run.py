@@ -29,7 +29,7 @@ from testbed.units import MILLISECOND
 from topologies import reaper
 from topologies.abilities import docker_usable
 from topologies.bench_network import BenchNetwork
-from topologies.bench_nodes import BenchNodes
+from topologies.bench_nodes import BenchNodes, NodeDied
 from topologies.cells import Cells
 from topologies.host_watch import HostWatch
 from topologies.meters import CpuMeter, LinkMeter, packet_budget
@@ -38,6 +38,7 @@ from topologies.process_meter import ProcessMeter
 from topologies.processes import ProcessTable, die_with_parent
 from topologies.registry import RunRecord, RunRegistry, mark_of, registered, registry_lock
 from topologies.request_count import RequestCount
+from topologies.run_ends import BenchFault, BenchResult, FolderTaken, HostCannot, RunCancelled
 from topologies.run_storage import storage_fault
 
 EPOCH_AHEAD = 100 * MILLISECOND
@@ -72,37 +73,6 @@ FOLLOWS: dict[Stage | None, frozenset[Stage]] = {
 """Which stage may follow which; what is not here raises."""
 
 
-class BenchResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """control/bench.json: how the bench fared. Whether the run *passed* is for those who fold its events."""
-
-    outcome: str
-    """completed, errored, cancelled, or lost (written by the reaper for a bench that was killed)."""
-    detail: str = ""
-    """Why it did not complete."""
-    teardown: str = ""
-    """What could not be removed; empty after a clean end. The result stands all the same."""
-
-
-class RunCancelled(Exception):
-    """Somebody asked for the end."""
-
-
-class BenchFault(Exception):
-    """The run cannot go on; the message says why."""
-
-
-class FolderTaken(Exception):
-    """Another bench carries out the plan in this folder; nothing of it was touched (fault A10)."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        super().__init__(f"{folder}: another bench is carrying out this plan; wait for its end or cancel it")
-
-
-class HostCannot(Exception):
-    """What the run asks for is more than the host can do; the message says what would help."""
-
-
 class Watch(NamedTuple):
     """What is looked at from before the barrier opens until the run ends."""
 
@@ -113,8 +83,9 @@ class Watch(NamedTuple):
 class BenchRun:
     """One run. `run` may be called once."""
 
-    def __init__(self, folder: Path, nodes: str | None = None, *, serve: bool = False) -> None:
+    def __init__(self, folder: Path, nodes: str | None = None, *, serve: bool = False, starter: int = 0) -> None:
         self.folder = folder.absolute()
+        self._starter = starter or os.getppid()
         self.plan: Plan = read_plan((self.folder / "plan.json").read_bytes())
         self.names = Names(self.plan)
         self._kind = nodes or self.plan.nodes_as
@@ -128,6 +99,7 @@ class BenchRun:
         self._registry = RunRegistry(self.plan.label)
         self._stage: Stage | None = None
         self._begun = time.monotonic()
+        self._network: BenchNetwork | None = None
         self._asked_to_end = ""
         self._outcome_known = False
         self._wall: WallTime | None = None
@@ -181,7 +153,9 @@ class BenchRun:
         except Exception as fault:  # noqa: BLE001  # whatever it was, the run is torn down and the result says so
             self._outcome_known = True
             words = str(fault) or type(fault).__name__
-            if storage := storage_fault(self.folder):  # that is the cause, and the fault what it led to
+            if self._network is not None and not isinstance(fault, NodeDied):  # which has looked itself
+                words = self._network.ended() or words  # that is the cause, and the fault what it led to
+            if storage := storage_fault(self.folder):  # and so is this
                 words = f"{storage}; {words.splitlines()[0]}"
             self._emit(LineLogged(text=words, severity="error"))
             return "errored", words
@@ -203,6 +177,7 @@ class BenchRun:
         table = ProcessTable(self._registry, cells, self._control)
         cores = tuple(sorted(os.sched_getaffinity(0)))
         network = BenchNetwork(self.plan, self.names, self._kind, self._registry, self._say, self._check, cores)
+        self._network = network
         nodes = BenchNodes(self.plan, self.names, network, table, cells, self.folder, self._say)
         self._enter(Stage.NETWORK)
         self._on_tear_down(network.close)
@@ -290,7 +265,7 @@ class BenchRun:
         due = time.monotonic() + MEASURE_S
         count, tell = RequestCount(self.folder, self.plan), time.monotonic() + TELL_S
         while True:
-            if self._serve and self._asked_to_end:
+            if self._serve and self._asked_to_end and os.getppid() == self._starter:
                 break
             self._check()
             nodes.check_all_run(done=[name for name in clients if self._has(f"{name}.done")])
@@ -345,6 +320,8 @@ class BenchRun:
 
     def _check(self) -> None:
         """Raises RunCancelled once the run has been asked to end."""
+        if os.getppid() != self._starter:
+            raise RunCancelled("cancelled, since the process that started it has ended")
         if self._asked_to_end:
             raise RunCancelled(f"cancelled by {self._asked_to_end}")
 
@@ -376,7 +353,8 @@ class BenchRun:
         self._print(text)
 
     def _print(self, text: str) -> None:
-        print(f"[{time.monotonic() - self._begun:6.2f} s] {text}", file=sys.stderr, flush=True)
+        with suppress(OSError):  # whoever listened is gone; what is written here is in the log too
+            print(f"[{time.monotonic() - self._begun:6.2f} s] {text}", file=sys.stderr, flush=True)
 
     def _now(self) -> int:
         """True time; 0 until the barrier opens."""
@@ -391,7 +369,7 @@ class BenchRun:
                 raise BenchFault(f"{self._log.path}: {fault.strerror}") from fault
 
 
-def execute(folder: Path, nodes: str | None = None, *, serve: bool = False) -> BenchResult:
-    """Runs the plan in `folder`; the bench ends when the process that started it does."""
+def execute(folder: Path, nodes: str | None = None, *, serve: bool = False, starter: int = 0) -> BenchResult:
+    """Runs the plan in `folder`; the bench ends when the process that started it, or pid `starter`, does."""
     die_with_parent(signal.SIGTERM)
-    return BenchRun(folder, nodes, serve=serve).run()
+    return BenchRun(folder, nodes, serve=serve, starter=starter).run()

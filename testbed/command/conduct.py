@@ -135,8 +135,20 @@ def _emulated(trial: RunFolder, plan: Plan, signals: Signals) -> Ending:
     if end.code < 0:  # it could not clean up after itself
         clean = [sys.executable, "-m", "topologies", "clean", "--label", plan.label]
         subprocess.run(clean, cwd=SOURCE, stdout=subprocess.DEVNULL, check=False)
-        return Ending("errored", f"the bench was killed by {signal.Signals(-end.code).name}; what it left is removed")
+        killed = f"the bench was killed by {signal.Signals(-end.code).name}; what it left is removed"
+        return _word_for_the_bench(trial, Ending("errored", killed))
     return Ending("cancelled" if end.signalled else "errored", end.last_words)
+
+
+def _word_for_the_bench(trial: RunFolder, ending: Ending) -> Ending:
+    """Keeps how a bench ended that could not say so itself: whoever judges the run later finds the same as we.
+
+    The reaper, which does not know how it died, may have written `lost`.
+    """
+    path = trial.control / "bench.json"
+    if not path.is_file() or trial.read_json(path)["outcome"] == "lost":
+        trial.write_json(path, {"outcome": ending.outcome, "detail": ending.detail, "teardown": ""})
+    return ending
 
 
 def _simulated(trial: RunFolder, plan: Plan, signals: Signals) -> Ending:

@@ -134,7 +134,8 @@ def launch_wall(
 
     SIGINT and SIGTERM go on to the bench, which cleans up. Raises OSError if the process cannot be started.
     """
-    words = [python, "-m", "topologies", "run", str(folder.path)]
+    # Should we end before it has asked the kernel to be told so, it sees by our number that it has another parent.
+    words = [python, "-m", "topologies", "run", str(folder.path), "--starter", str(os.getpid())]
     return _watch([*words, "--serve"] if serve else words, progress)
 
 
