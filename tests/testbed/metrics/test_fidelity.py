@@ -56,7 +56,8 @@ def wall(
         "bench",
         schema.LinkMeasured("gpu0.cnic0", -1, interval_ms * MILLISECOND, 10**6, 1000, drops, rate, SETTING),
     )
-    story.at(100, "gpu0", schema.RnicMeasured("gpu0", 1000, 1000 - lost, resent, 0, icrc, sequence))
+    story.at(100, "gpu0-nic", schema.RnicMeasured("gpu0", 1000, 1000 - lost, resent, 0, icrc, sequence))
+    story.at(390, "gpu0-nic", schema.NodeStopped(0))
     story.at(100, "bench", schema.WaitMeasured("node dpu0", 500 * MS, round(waited_ms * MS), MS, 25, stopped))
     for changed in changes:
         story.at(120, "bench", schema.HostChanged(*changed))
@@ -117,6 +118,13 @@ def test_the_host_role_may_be_stopped_and_may_wait() -> None:
 def test_frames_of_a_real_port_are_not_ours_to_count() -> None:
     story = wall(lost=500).at(-1, "bench", schema.HardwareEngaged("uplink", "compute", "eth1"))
     assert threshold(judged(story.records()), "lost frames").measured is None
+
+
+def test_frames_under_way_are_not_lost() -> None:
+    """While a NIC has not counted for the last time, what one has sent and the other not received says nothing."""
+    before_the_end = [record for record in wall(lost=500).records() if record.t < 390 * MS]
+    found = judged(before_the_end)
+    assert (found.verdict, threshold(found, "lost frames").measured) == ("faithful", None)
 
 
 def test_a_nics_log_without_its_end() -> None:

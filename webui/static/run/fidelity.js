@@ -5,7 +5,8 @@
 const MS = 1e6;
 const SHORTEST_READING = 50 * MS;
 const UNTIMED_ROLES = new Set(["host"]);
-const BUSY_HOST = new Set(["lateness p99", "CPU pressure", "send lag p99"]);
+const BUSY_HOST = new Set(["lateness p99", "run-queue wait", "stopped", "CPU pressure", "send lag p99"]);
+const REAL_NETWORK = new Set(["port", "uplink", "rnic"]);
 const FEWEST_WAKES = 100;
 const FEW = "nodes with few wakes";
 
@@ -22,7 +23,11 @@ export class FidelityFold {
     /** @type {Map<string, number[][]>} */ this.late = new Map();
     /** @type {Map<string, number>} */ this.excess = new Map();
     /** @type {Record<string, Map<string, number>>} */
-    this.counts = { drops: new Map(), packets: new Map(), resent: new Map(), sent: new Map(), icrc: new Map(), seq: new Map(), gaps: new Map() };
+    this.counts = { drops: new Map(), packets: new Map(), resent: new Map(), sent: new Map(), received: new Map(), icrc: new Map(),
+      sequence: new Map(), waited: new Map(), watched: new Map(), looks: new Map(), halted: new Map(), missed: new Map(), seq: new Map(), gaps: new Map() };
+    /** @type {Map<string, number>} */ this.drift = new Map();
+    /** @type {string[]} */ this.changes = [];
+    this.partReal = false;
     /** @type {number[]} */ this.pressure = [];
     this.pressureMissing = false;
     /** @type {number[]} */ this.lags = [];
@@ -44,6 +49,9 @@ export class FidelityFold {
       case "run.finished": this.over = true; break;
       case "node.ready": this.nodes.set(event.node, event.role); break;
       case "request.sent": this.lags.push(event.lag); break;
+      case "rnic.measured": this.#nic(event); break;
+      case "host.changed": this.changes.push(`${event.what}: ${event.detail}`); break;
+      case "hardware.engaged": this.partReal ||= REAL_NETWORK.has(event.seam); break;
       default: if (event.t >= 0) this.#reading(event); return;
     }
     this.version++;
@@ -51,7 +59,7 @@ export class FidelityFold {
 
   /** @param {import("./order.js").Event} event */
   #reading(event) {
-    const { drops, packets, resent, sent, icrc } = this.counts;
+    const { drops, packets, waited, watched, looks, halted, missed } = this.counts;
     if (event.type === "clock.measured") {
       const list = this.late.get(event.node) ?? [];
       if (event.wakes > 0) list.push([event.wakes, event.p50, event.p99, event.worst]);
@@ -64,14 +72,28 @@ export class FidelityFold {
         const over = (100 * event.rate_bits_per_s) / event.setting_bits_per_s - 100;
         this.excess.set(place, Math.max(0, over, this.excess.get(place) ?? 0));
       }
-    } else if (event.type === "rnic.measured") {
-      add(sent, event.rnic, event.packets_sent);
-      add(resent, event.rnic, event.resent);
-      add(icrc, event.rnic, event.icrc_errors);
+    } else if (event.type === "wait.measured") {
+      add(waited, event.process, event.waited);
+      add(watched, event.process, event.interval);
+      add(looks, event.process, event.looks);
+      add(halted, event.process, event.stopped);
+    } else if (event.type === "capture.finished") {
+      add(missed, event.port, event.lost ?? 0);
+      this.drift.set(event.port, Math.abs(event.clock_drift ?? 0));
     } else if (event.type === "cpu.measured") {
       if (event.some_percent < 0) this.pressureMissing = true; else this.pressure.push(event.some_percent);
     } else return;
     this.version++;
+  }
+
+  /** Counts of before the epoch count too. @param {import("./order.js").Event} event */
+  #nic(event) {
+    const { sent, received, resent, icrc, sequence } = this.counts;
+    add(sent, event.rnic, event.packets_sent);
+    add(received, event.rnic, event.packets_received);
+    add(resent, event.rnic, event.resent);
+    add(icrc, event.rnic, event.icrc_errors);
+    add(sequence, event.rnic, event.sequence_errors);
   }
 
   /** @returns {{verdict: "faithful" | "degraded" | "invalid", thresholds: Threshold[], missing: string[], simulated: boolean}} */
@@ -94,9 +116,16 @@ export class FidelityFold {
 
   /** @param {string} name @returns {[number | null, string]} */
   #measure(name) {
-    const { drops, packets, resent, sent, icrc, seq, gaps } = this.counts;
+    const { drops, packets, resent, sent, received, icrc, sequence, waited, watched, looks, halted, missed, seq, gaps } = this.counts;
     switch (name) {
       case "lateness p99": return worst(map(byWakes(this.late), (readings) => lateEstimate(readings) / MS / this.dilation));
+      case "run-queue wait": return worst(this.#shares(waited, watched));
+      case "stopped": return worst(this.#shares(halted, looks));
+      case "sequence errors": return worst(perMillion(sequence, received));
+      case "lost frames": return this.#lostFrames();
+      case "host changes": return [this.changes.length, this.changes.join("; ")];
+      case "capture losses": return worst(missed);
+      case "capture drift": return worst(map(this.drift, (value) => value / MS));
       case "link over its setting": return worst(this.excess);
       case "drops": return worst(perMillion(drops, packets));
       case "resent packets": return worst(perMillion(resent, sent));
@@ -108,9 +137,25 @@ export class FidelityFold {
     }
   }
 
+  /** In percent, by process; the host role's is its own affair. @param {Map<string, number>} part @param {Map<string, number>} whole */
+  #shares(part, whole) {
+    const timed = [...part].filter(([process]) => process.startsWith("nic ") || !UNTIMED_ROLES.has(this.nodes.get(process.slice(5)) ?? ""));
+    return new Map(timed.map(([process, value]) => [process, (100 * value) / Math.max(1, whole.get(process) ?? 0)]));
+  }
+
+  /** Frames that one NIC sent and none received, once every NIC has counted for the last time. @returns {[number | null, string]} */
+  #lostFrames() {
+    const { sent, received } = this.counts;
+    if (!sent.size || this.partReal || [...sent.keys()].some((rnic) => !this.stopped.has(`${rnic}-nic`))) return [null, ""];
+    const total = (/** @type {Map<string, number>} */ counts) => [...counts.values()].reduce((a, b) => a + b, 0);
+    return [Math.abs(total(sent) - total(received)), "all NICs"];
+  }
+
   /** Nodes whose log has no end; none is missed while the run goes on. */
   #endless() {
-    const silent = this.over ? this.planned.filter((node) => this.nodes.has(node) && !this.stopped.has(node)) : [];
+    if (!this.over) return [];
+    const nics = this.planned.map((node) => `${node}-nic`).filter((nic) => this.counts.seq.has(nic));
+    const silent = [...this.planned.filter((node) => this.nodes.has(node)), ...nics].filter((node) => !this.stopped.has(node));
     return silent.map((node) => `incomplete log: no node.stopped of ${node}`);
   }
 
