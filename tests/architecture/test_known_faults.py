@@ -95,7 +95,7 @@ ROWS: dict[str, tuple[str, ...]] = {
         "emulators/test_rnic.py::test_a_link_that_is_deleted_ends_verbs_with_an_error",
     ),
     "D4 a message longer than the MTU": ("conformance/wire_contract.py::test_messages_longer_than_a_packet",),
-    "D6 many connections": ("emulators/test_rnic.py::test_many_connections_leave_the_nic_as_it_was",),
+    "D6 many connections": ("emulators/test_rnic_deaths.py::test_many_connections_leave_the_nic_as_it_was",),
     "D7 a wrong address hangs": (
         "testbed/network/test_wires.py::test_ends_that_do_not_meet_are_named_at_once",
         "topologies/test_rdma.py::test_a_wrong_gid_index_is_named_and_does_not_hang",
