@@ -32,6 +32,7 @@ from topologies.bench_network import BenchNetwork
 from topologies.bench_nodes import BenchNodes, NodeDied
 from topologies.cells import Cells
 from topologies.host_watch import HostWatch
+from topologies.last_attempt import put_aside
 from topologies.meters import CpuMeter, LinkMeter, packet_budget
 from topologies.naming import Names
 from topologies.process_meter import ProcessMeter
@@ -119,9 +120,11 @@ class BenchRun:
             return self._run_alone()
 
     def _run_alone(self) -> BenchResult:
-        self._forget_last_attempt()
+        earlier = put_aside(self.folder)
         previous = {number: signal.signal(number, self._ask_to_end) for number in (signal.SIGTERM, signal.SIGINT)}
         self._log = EventWriter(self.folder / "events" / "bench.jsonl", "bench")
+        if earlier is not None:
+            self._print(f"the last attempt in this folder is now in {earlier}")
         try:
             outcome, detail = self._outcome()
             self._enter(Stage.FINALISING, detail)
@@ -326,12 +329,6 @@ class BenchRun:
             raise RunCancelled(f"cancelled by {self._asked_to_end}")
 
     # --- files and events ---
-
-    def _forget_last_attempt(self) -> None:
-        """A run folder may be tried again: nothing of the last attempt may open this one's barrier (fault A17)."""
-        for pattern in ("*.ready", "*.done", "start.json", "stop", "bench.json", "serve.json", "lanes-*.json"):
-            for path in self._control.glob(pattern):
-                path.unlink()
 
     def _has(self, name: str) -> bool:
         return (self._control / name).exists()

@@ -22,7 +22,7 @@ from testbed.command.locks import held, is_held
 from testbed.command.places import SOURCE
 from testbed.command.telling import say, words_of
 from testbed.experiment.conclusion import conclude, report_facts, timelines_of
-from testbed.experiment.launch import Prepared, launch_wall, note_end, simulate
+from testbed.experiment.launch import Prepared, WallEnd, launch_wall, note_end, simulate
 from testbed.experiment.plan import Plan
 from testbed.experiment.report_page import report_page
 from testbed.experiment.run_folder import Outcome, RunFolder, write_whole
@@ -128,12 +128,17 @@ def _emulated(trial: RunFolder, plan: Plan, signals: Signals) -> Ending:
         return Ending("cancelled", f"ended by {signals.heard[0]}")
     began = time.monotonic()
     end = launch_wall(trial, progress=lambda line: say(f"  {time.monotonic() - began:5.1f} s  {line}"))
+    return ending_of(end, trial, plan.label)
+
+
+def ending_of(end: WallEnd, trial: RunFolder, label: str) -> Ending:
+    """How a trial has gone whose bench has ended; what a killed one left on the host is removed."""
     if end.code == ExitCode.PASSED:
         return Ending("passed")
     if end.code == ExitCode.HOST_CANNOT:
         return Ending("errored", end.last_words, host_cannot=True)
     if end.code < 0:  # it could not clean up after itself
-        clean = [sys.executable, "-m", "topologies", "clean", "--label", plan.label]
+        clean = [sys.executable, "-m", "topologies", "clean", "--label", label]
         subprocess.run(clean, cwd=SOURCE, stdout=subprocess.DEVNULL, check=False)
         killed = f"the bench was killed by {signal.Signals(-end.code).name}; what it left is removed"
         return _word_for_the_bench(trial, Ending("errored", killed))

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from testbed.command import run
-from testbed.command.conduct import LOCK, Ending, Signals, finish
+from testbed.command.conduct import LOCK, Ending, Signals, ending_of, finish
 from testbed.command.exit_codes import CommandError, ExitCode
 from testbed.command.locks import held
 from testbed.command.places import is_root, runs_folder
@@ -47,7 +47,10 @@ def main(arguments: argparse.Namespace) -> int:
     with Signals().listening(), held(folder.control / LOCK):
         end = _serve(prepared, arguments)
         well = end.code == ExitCode.PASSED
-        finish(folder, Ending("passed") if well else Ending("errored", end.last_words))
+        if arguments.on == "mininet":
+            finish(folder, ending_of(end, prepared.trials[0], prepared.plans[0].label))
+        else:
+            finish(folder, Ending("passed") if well else Ending("errored", end.last_words))
     say(f"the run is in {folder.path}")
     if end.code == ExitCode.HOST_CANNOT:
         raise CommandError(end.last_words, ExitCode.HOST_CANNOT)

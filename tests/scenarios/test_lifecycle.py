@@ -46,13 +46,6 @@ class CommandRun:
             assert time.monotonic() < end
             time.sleep(0.05)
 
-    def bench_pid(self) -> int:
-        """The privileged child."""
-        for child in Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split():
-            if b"topologies" in Path(f"/proc/{child}/cmdline").read_bytes():
-                return int(child)
-        raise AssertionError("the command has no bench")
-
     def end(self) -> tuple[int, dict[str, object]]:
         """Exit code, and what it printed."""
         out, error = self.process.communicate(timeout=120)
@@ -100,28 +93,3 @@ def test_an_experiment_that_fails(begin: Callable[..., CommandRun]) -> None:
     code, told = begin("--set", "workload.requests=2").end()
     assert code in (1, 4), told
     assert [row["held"] for row in told["expectations"]] == [False, True]
-
-
-def test_kill_9_of_the_runner_then_the_next_start(begin: Callable[..., CommandRun]) -> None:
-    run = begin("--set", "workload.requests=400")
-    run.wait_until_tokens_flow()
-    run.process.kill()
-    run.process.communicate()
-    assert begin().end()[1]["systems"]["blink"]["requests"]["completed"] == 8
-    report = subprocess.run([sys.executable, "-m", "testbed.command", "report", str(run.folder), "--json"], cwd=TOP,
-                            capture_output=True, check=False, timeout=60)  # fmt: skip
-    told = json.loads(report.stdout)
-    assert told["outcome"] in ("cancelled", "lost")
-    assert told["systems"]["blink"]["requests"]["sent"] > 0
-
-
-def test_kill_9_of_the_bench_then_the_next_start(begin: Callable[..., CommandRun]) -> None:
-    run = begin("--set", "workload.requests=400")
-    run.wait_until_tokens_flow()
-    os.kill(run.bench_pid(), signal.SIGKILL)
-    code, told = run.end()
-    assert code == 4
-    assert told["outcome"] == "errored"
-    assert "SIGKILL" in str(told["detail"])
-    assert not host_state.of_label(run.label), "the command removes what the bench could not"
-    assert begin().end()[1]["systems"]["blink"]["requests"]["completed"] == 8

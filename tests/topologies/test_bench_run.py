@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 import urllib.request
 from pathlib import Path
@@ -28,6 +29,7 @@ from testbed.events.schema import (
 )
 from topologies import docker_host, images
 from topologies.programs import run
+from topologies.registry import start_time
 
 pytestmark = [pytest.mark.root, pytest.mark.usefixtures("unchanged_host")]
 KINDS = ["namespace", pytest.param("docker", marks=pytest.mark.docker)]
@@ -190,6 +192,29 @@ def test_kill_9_of_the_bench_is_cleaned_up_by_the_next_start(tree: BenchTree, la
     assert result(folder)["outcome"] == "completed"
 
 
+def test_another_plan_in_the_same_folder_takes_nothing_of_the_last_attempt(tree: BenchTree, label: str) -> None:
+    """Fault A17, after an attempt that has had its barrier opened, events of its own time and a capture."""
+    captures = (bench_plans.capture("gpu0", "cnic0"),)
+    folder = tree.make(bench_plans.demo_plan(label, parameters={"gpu0": "die", "answers": 2}, captures=captures))
+    assert tree.run("run", folder, "--nodes", "namespace")[0] == 4
+    first = {path: path.read_bytes() for path in (folder / "events").glob("*.jsonl")}
+    assert max(record.t for record in read_log(folder / "events" / "bench.jsonl")) > 0
+    before = time.time()
+    (folder / "plan.json").write_bytes(bench_plans.written(bench_plans.demo_plan(label, parameters={"seconds": 0.5})))
+    code, _, err = tree.run("run", folder, "--nodes", "namespace")
+    assert code == 0, err
+    assert result(folder) == {"outcome": "completed", "detail": "", "teardown": ""}
+    assert stages(folder) == ["preparing", "network", "nodes", "running", "finalising", "cleaned"]
+    assert not any(isinstance(event, NodeStopped) and event.code for event in events(folder, "gpu0"))
+    assert not (folder / "events" / "client0.jsonl").exists() or not events(folder, "client0")[:-1]
+    assert not list((folder / "captures").glob("*"))
+    news = [path for part in ("control", "events") for path in (folder / part).iterdir()]
+    assert all(path.stat().st_mtime >= before - 0.1 for path in news if path.name != "bench.lock")
+    aside = folder / "earlier" / "1"
+    assert {folder / path.relative_to(aside): path.read_bytes() for path in aside.glob("events/*.jsonl")} == first
+    assert json.loads((aside / "control" / "bench.json").read_text())["outcome"] == "errored"
+
+
 @pytest.mark.docker
 def test_kill_9_then_clean(tree: BenchTree, label: str) -> None:
     folder = tree.make(bench_plans.demo_plan(label, parameters={"client0": "endless"}))
@@ -200,9 +225,11 @@ def test_kill_9_then_clean(tree: BenchTree, label: str) -> None:
     assert code == 0
     assert f"would remove container looplane-{label}-dpu0 of run {label}" in out
     assert host_state.of_label(label)  # a dry run removes nothing
+    named = sorted(line.removeprefix("would remove ") for line in out.splitlines() if label in line)
     code, out, _ = tree.run("clean")
     assert code == 0
     assert f"removed container looplane-{label}-dpu0 of run {label}" in out
+    assert sorted(line.removeprefix("removed ") for line in out.splitlines() if label in line) == named
     assert result(folder)["outcome"] == "lost"
     assert label not in tree.run("clean")[1]  # once is enough
 
@@ -227,6 +254,37 @@ def test_kill_9_at_any_moment_of_the_start(
         code, out, err = tree.run("clean")
         assert code == 0, out + err
         assert host_state.of_label(label) == set()
+
+
+@pytest.mark.parametrize("moment", ["at once", "record", "network", "start.json"])
+def test_kill_9_of_whoever_started_the_bench(tree: BenchTree, label: str, moment: str) -> None:
+    """It tears down though nobody listens to it any more, from before it could ask the kernel to be told so."""
+    folder = tree.make(bench_plans.demo_plan(label, parameters={"client0": "endless"}))
+    code = (
+        "import os, subprocess, sys\n"
+        "words = [sys.executable, '-m', 'topologies', 'run', sys.argv[1], '--nodes', 'namespace']\n"
+        "bench = subprocess.Popen([*words, '--starter', str(os.getpid())], stdout=subprocess.PIPE,\n"
+        "                         stderr=subprocess.STDOUT, start_new_session=True)\n"
+        "print(bench.pid, flush=True)\nbench.communicate()\n"
+    )
+    starter = subprocess.Popen([sys.executable, "-c", code, str(folder)], cwd=tree.source, stdout=subprocess.PIPE)
+    assert starter.stdout is not None
+    with starter.stdout:
+        bench = int(starter.stdout.readline())
+    seen = {"record": Path("/run/looplane", label, "run.json"), "network": Path("/run/looplane", label, "nodes")}
+    if moment != "at once":
+        wait_for(seen.get(moment, folder / "control" / moment))
+    starter.kill()
+    starter.wait()
+    wait_for(folder / "control" / "bench.json")
+    end = time.monotonic() + 10
+    while start_time(bench) is not None and time.monotonic() < end:
+        time.sleep(0.01)
+    assert result(folder)["detail"] == "cancelled, since the process that started it has ended"
+    assert (result(folder)["outcome"], result(folder)["teardown"]) == ("cancelled", "")
+    assert stages(folder)[-2:] == ["finalising", "cleaned"]
+    assert host_state.of_label(label) == set()
+    assert label not in tree.run("clean")[1]
 
 
 def test_a_live_run_is_not_touched_by_clean_or_by_a_second_start(tree: BenchTree, label: str) -> None:

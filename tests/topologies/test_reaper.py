@@ -58,6 +58,7 @@ def test_what_a_dead_run_left_goes_and_its_folder_says_lost(dead_run: RunRegistr
     assert noted.code() is None
     found = reaper.reap(only=label)
     assert found.failed == ()
+    assert names(found, label) == names(dry, label)
     assert noted.wait(5) == -signal.SIGKILL
     assert f"link {link}" in names(found, label)
     assert host_state.of_label(label) == set()
@@ -113,7 +114,7 @@ def test_a_number_that_somebody_else_has_now_is_not_killed(dead_run: RunRegistry
         ):
             (dead_run.folder / "processes.jsonl").write_bytes(msgspec.json.encode(changed) + b"\n")
             dead = reaper.reap(dry_run=True, only=label)
-            assert [leftover.kind for leftover in dead.removed] == ["record"]
+            assert names(dead, label) == [f"record {dead_run.folder}"]
         reaper.reap(only=label)
         assert stranger.poll() is None
         stranger.kill()

@@ -85,7 +85,8 @@ def test_the_bench_is_told_the_folder_and_its_words_come_through(tmp_path: Path)
     end = launch_wall(folder, progress=lines.append, python=bench(tmp_path, program))
     assert (end.code, end.last_words, end.signalled) == (3, "no room", False)
     assert lines == ["network", "no room"]
-    assert json.loads((tmp_path / "words.json").read_text()) == ["-m", "topologies", "run", str(folder.path)]
+    words = ["-m", "topologies", "run", str(folder.path), "--starter", str(os.getpid())]
+    assert json.loads((tmp_path / "words.json").read_text()) == words
 
 
 def test_bytes_that_are_no_text_are_no_crash(tmp_path: Path) -> None:
