@@ -49,6 +49,8 @@ TELL_S = 1.0
 """Between two lines of progress while a run is running."""
 _POLL_S = 0.02
 _LOCK = "bench.lock"
+_END_SHOWS_S = 0.2
+_ORPHANED = "cancelled, since the process that started it has ended"
 
 
 class Stage(Enum):
@@ -268,7 +270,7 @@ class BenchRun:
         due = time.monotonic() + MEASURE_S
         count, tell = RequestCount(self.folder, self.plan), time.monotonic() + TELL_S
         while True:
-            if self._serve and self._asked_to_end and os.getppid() == self._starter:
+            if self._serve and self._asked_to_end and not self._orphaned():
                 break
             self._check()
             nodes.check_all_run(done=[name for name in clients if self._has(f"{name}.done")])
@@ -322,11 +324,18 @@ class BenchRun:
         self._asked_to_end = self._asked_to_end or signal.Signals(number).name
 
     def _check(self) -> None:
-        """Raises RunCancelled once the run has been asked to end."""
-        if os.getppid() != self._starter:
-            raise RunCancelled("cancelled, since the process that started it has ended")
-        if self._asked_to_end:
-            raise RunCancelled(f"cancelled by {self._asked_to_end}")
+        """Raises RunCancelled once the run has been asked to end, or nobody is there any more who has started it."""
+        if self._asked_to_end or os.getppid() != self._starter:
+            raise RunCancelled(_ORPHANED if self._orphaned() else f"cancelled by {self._asked_to_end}")
+
+    def _orphaned(self) -> bool:
+        """Whether our starter has ended. After a signal, which may be the kernel's for that, asked with patience: a
+        process of several threads is gone only with the last of them.
+        """
+        limit = time.monotonic() + _END_SHOWS_S
+        while os.getppid() == self._starter and time.monotonic() < limit:
+            time.sleep(_POLL_S)
+        return os.getppid() != self._starter
 
     # --- files and events ---
 
