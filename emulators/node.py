@@ -42,13 +42,16 @@ from types import FrameType
 
 from emulators.barrier import BadRunFolder, Barrier, plan_of
 from emulators.promptness import settle
+from emulators.rdma_library import load
+from emulators.rdma_verbs import RdmaVerbs
 from emulators.shared_memory import SharedMemory
 from emulators.verbs import Verbs
 from testbed.clocks.node_host import Accelerator, NodeHost
 from testbed.clocks.wall import Beat, Epoch, Lateness, RoundTrips, WallTime
 from testbed.events.log import EventWriter
-from testbed.events.schema import ClockLate, LineLogged, NodeHeartbeat, NodeReady, NodeStopped
+from testbed.events.schema import ClockLate, HardwareEngaged, LineLogged, NodeHeartbeat, NodeReady, NodeStopped
 from testbed.machine import Completion, CompletionStatus, Deliver, Event, Machine, MachineError, Message, Verb
+from testbed.network.connection import ConnectionSettings
 from testbed.units import MICROSECOND, MILLISECOND, SECOND, Nanoseconds
 
 NIC_SOCKET_VARIABLE = "LOOPLANE_NIC_SOCKET"
@@ -76,7 +79,7 @@ class NodeRun:
         self._wall: WallTime | None = None if epoch is None else WallTime(epoch)
         self.writer = EventWriter(folder / "events" / f"{name}.jsonl", name)
         self.memories: dict[str, SharedMemory] = {}
-        self.verbs: Verbs | None = None
+        self.verbs: Verbs | RdmaVerbs | None = None
         self.wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         """Readable after `stop()`: breaks a sleep, also from a signal handler."""
         self._host: NodeHost | None = None
@@ -91,13 +94,24 @@ class NodeRun:
         self._heartbeat, self._flush, self._measure = Beat(HEARTBEAT, now), Beat(FLUSH, now), Beat(MEASURE, now)
 
     def connect(self) -> None:
-        """Connects to the node's soft RNIC and registers the plan's regions. Raises `VerbsError`."""
+        """Connects to the node's RNIC, which is a soft one unless the plan names a device, and registers the plan's
+        regions. Raises `VerbsError`.
+        """
         if not (self.node.queue_pairs or self.node.regions):
             return
-        path = os.environ.get(NIC_SOCKET_VARIABLE) or f"/run/looplane/{self.plan.label}/{self.name}.nic"
-        self.verbs = Verbs.connect(Path(path), self.node)
+        planned = self.plan.hardware.rnics.get(self.name)
+        verbs: Verbs | RdmaVerbs
+        if planned is None:
+            path = os.environ.get(NIC_SOCKET_VARIABLE) or f"/run/looplane/{self.plan.label}/{self.name}.nic"
+            verbs = Verbs.connect(Path(path), self.node)
+        else:
+            verbs = RdmaVerbs(load(), planned, self.node, ConnectionSettings(path_mtu=self.plan.path_mtu))
+            self.emit(HardwareEngaged("rnic", self.name, planned.device, verbs.facts))
+        self.verbs = verbs
         for region in self.node.regions:
-            self.memories[region.name] = self.verbs.register(region, populate=not region.bulk)
+            self.memories[region.name] = verbs.register(region, populate=not region.bulk)
+        if isinstance(verbs, RdmaVerbs):
+            verbs.join(self.folder / "control")
 
     def attach(
         self,
@@ -298,7 +312,8 @@ class NodeRun:
     def _look_for_nic(self, now: Nanoseconds) -> None:
         if self.verbs is not None and self.verbs.lost and not self._nic_was_lost:
             self._nic_was_lost = True
-            self.writer.write(now, LineLogged(text=f"{self.name}: the soft RNIC is gone", severity="error"))
+            kind = "soft" if isinstance(self.verbs, Verbs) else "real"
+            self.writer.write(now, LineLogged(text=f"{self.name}: the {kind} RNIC is gone", severity="error"))
 
 
 def run_node(build: Callable[[NodeRun], None], arguments: Sequence[str] | None = None) -> int:

@@ -113,12 +113,7 @@ def _refused_hardware(folder: Path) -> list[str]:
     if forbidden:
         return forbidden
     reaper.reap()  # a dead run may still have what this one asks for
-    unable = [
-        f'hardware.rnics.{node}: "{rnic.device}": '
-        + (rdma.refusal(rnic) or "Looplane cannot drive it yet (docs/guide/hardware.md); take its interface as a port")
-        for node, rnic in plan.hardware.rnics.items()
-    ]
-    return [*hardware.refusals(plan), *unable]
+    return [*hardware.refusals(plan), *rdma.refusals(plan.hardware.rnics)]
 
 
 def _doctor(*, as_json: bool) -> int:

@@ -102,9 +102,13 @@ class BenchNodes:
             self._await(started, self._capture_state(name))
 
     def start_rnics(self, check: Callable[[], None]) -> None:
-        """Starts a soft RNIC for each node on a RoCE fabric and waits for their sockets. Raises as `start_captures`."""
+        """Starts a soft RNIC for each node on a RoCE fabric that has no real one, and waits for their sockets.
+
+        Raises as `start_captures`.
+        """
         roce = {fabric.name for fabric in self.plan.fabrics if fabric.roce}
-        nodes = [node for node in self.plan.nodes if any(port.fabric in roce for port in node.ports)]
+        soft = [node for node in self.plan.nodes if node.name not in self.plan.hardware.rnics]
+        nodes = [node for node in soft if any(port.fabric in roce for port in node.ports)]
         fifo = fifo_allowed()
         if nodes and not fifo:
             self._say("this host allows no SCHED_FIFO: soft RNICs compete with everything else for the CPU", "warning")

@@ -56,13 +56,15 @@ def _interfaces() -> Iterator[Offer]:
 def _rdma() -> Iterator[Offer]:
     for device in rdma.devices():
         table = ", ".join(f"{gid.row} {gid.address} ({gid.kind})" for gid in rdma.gids(device, 1)) or "empty"
-        yield Offer(f"RDMA device {device}", f"GID table of port 1: {table}; runs use the soft RNIC all the same")
+        known = ", ".join(rdma.facts(device)) or "driver unknown"
+        follows = rdma.lacking() or "could carry a node's verbs (hardware.rnics)"
+        yield Offer(f"RDMA device {device}", f"{known}; GID table of port 1: {table}; {follows}")
     if not rdma.devices():
         yield Offer("RDMA devices", "none: RoCEv2 is spoken by the soft RNIC")
     lacking = rdma.rxe_lacking()
     yield Offer("rxe", f"{lacking}: not needed, the soft RNIC is ours" if lacking else "can be made by the kernel")
-    found = "found" if rdma.pyverbs_found() else "not found: only a real RNIC would need it"
-    yield Offer("python3-pyverbs", found, "" if rdma.pyverbs_found() else "apt-get install python3-pyverbs")
+    missing = rdma.pyverbs_lacking()
+    yield Offer("python3-pyverbs", f"{missing} (only a real RNIC needs it)" if missing else "found")
 
 
 def _accelerators() -> Iterator[Offer]:

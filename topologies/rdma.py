@@ -6,6 +6,7 @@ may have no PCI path (rxe, siw): nothing here looks for one (fault D10). It open
 
 from __future__ import annotations
 
+import importlib.machinery
 import shutil
 import sys
 from collections.abc import Mapping
@@ -17,7 +18,10 @@ from topologies.programs import ProgramFailed, run
 
 SYSFS = Path("/sys/class/infiniband")
 _NO_GID = "0000:0000:0000:0000:0000:0000:0000:0000"
-PYVERBS_PLACES = (Path("/usr/lib/python3/dist-packages/pyverbs"),)
+_MAPPED = "0000:0000:0000:0000:0000:ffff:"
+"""An IPv4 address as a GID begins so (IBA annex A17)."""
+PYVERBS = Path("/usr/lib/python3/dist-packages/pyverbs")
+NAMESPACES = Path("/sys/module/ib_core/parameters/netns_mode")
 
 
 class Gid(NamedTuple):
@@ -47,7 +51,7 @@ def gids(device: str, port: int, sysfs: Path = SYSFS) -> list[Gid]:
 
 
 def refusal(rnic: RealRnic, sysfs: Path = SYSFS) -> str:
-    """Why a run cannot use this device with this GID index (fault D7); empty if it could. It never waits."""
+    """Why a run cannot use this device, port and GID index (fault D7); empty if it could. It never waits."""
     there = devices(sysfs)
     if rnic.device not in there:
         return f"there is no such RDMA device on this host; there are {', '.join(there) or 'none'}"
@@ -57,7 +61,27 @@ def refusal(rnic: RealRnic, sysfs: Path = SYSFS) -> str:
     kind = next((gid.kind for gid in table if gid.row == rnic.gid_index), None)
     if kind is None:
         return f"GID index {rnic.gid_index} is empty; {choice}"
-    return "" if kind == "RoCE v2" else f"GID index {rnic.gid_index} is {kind}; {choice}"
+    if kind != "RoCE v2":
+        return f"GID index {rnic.gid_index} is {kind}; {choice}"
+    state = _text(sysfs / rnic.device / "ports" / str(rnic.port) / "state")
+    return "" if state.endswith("ACTIVE") else f"port {rnic.port} is not active ({state or 'no state'})"
+
+
+def facts(device: str, sysfs: Path = SYSFS) -> tuple[str, ...]:
+    """What can be read of a device: driver, firmware, rate of its first port. A virtual one has no driver (D10)."""
+    driver = sysfs / device / "device" / "driver"
+    found = {
+        "driver": driver.resolve().name if driver.exists() else "",
+        "firmware": _text(sysfs / device / "fw_ver"),
+        "rate": _text(sysfs / device / "ports" / "1" / "rate"),
+    }
+    return tuple(f"{what} {text}" for what, text in found.items() if text)
+
+
+def refusals(rnics: Mapping[str, RealRnic], sysfs: Path = SYSFS) -> list[str]:
+    """A line for each node's RNIC that a run cannot have."""
+    found = {node: refusal(rnic, sysfs) or lacking(sysfs) for node, rnic in rnics.items()}
+    return [f'hardware.rnics.{node}: "{rnics[node].device}": {reason}' for node, reason in found.items() if reason]
 
 
 def rxe_lacking(environment: Mapping[str, str] | None = None) -> str:
@@ -79,9 +103,38 @@ def rxe_lacking(environment: Mapping[str, str] | None = None) -> str:
     return "this kernel has no rdma_rxe (CONFIG_RDMA_RXE)"
 
 
-def pyverbs_found() -> bool:
-    """Whether Debian's python3-pyverbs is here, for the interpreter that it was built for."""
-    return any(list(place.glob(f"device.cpython-3{sys.version_info.minor}-*.so")) for place in PYVERBS_PLACES)
+def pyverbs_lacking(folder: Path = PYVERBS) -> str:
+    """Why Looplane's interpreter cannot drive a real RNIC, with what helps; empty if it can. Imports nothing."""
+    if importlib.machinery.PathFinder.find_spec("pyverbs") is not None:
+        return ""
+    if not folder.is_dir():
+        return "no pyverbs, by which an RNIC is driven: apt-get install python3-pyverbs"
+    if any((folder / f"device{suffix}").exists() for suffix in importlib.machinery.EXTENSION_SUFFIXES):
+        return ""
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return f"python3-pyverbs is not built for Python {version}: install Looplane with the system's /usr/bin/python3"
+
+
+def lacking(sysfs: Path = SYSFS, folder: Path = PYVERBS, mode: Path = NAMESPACES) -> str:
+    """Why no real RNIC at all can be driven on this host; empty if one can."""
+    if not devices(sysfs):
+        return "no RDMA device"
+    if _text(mode) == "N":
+        return "RDMA devices are kept in the host's network namespace: rdma system set netns shared"
+    return pyverbs_lacking(folder)
+
+
+def first_active(sysfs: Path = SYSFS) -> RealRnic | None:
+    """The first active port of this host that has a RoCE v2 address; of its rows an IPv4 one, if it has any."""
+    for device in devices(sysfs):
+        for port in sorted((sysfs / device / "ports").iterdir(), key=lambda path: int(path.name)):
+            if not _text(port / "state").endswith("ACTIVE"):
+                continue
+            table = [gid for gid in gids(device, int(port.name), sysfs) if gid.kind == "RoCE v2"]
+            table.sort(key=lambda gid: not gid.address.startswith(_MAPPED))
+            if table:
+                return RealRnic(device, table[0].row, int(port.name))
+    return None
 
 
 def _text(path: Path) -> str:

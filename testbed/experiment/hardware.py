@@ -33,7 +33,7 @@ class LentInterface(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RealRnic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An RDMA device for a node's verbs, in place of its soft RNIC. Checked, but no run can use one yet."""
+    """An RDMA device for a node's verbs, in place of its soft RNIC. Its peers need one too."""
 
     device: Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9_.-]{1,63}$")]
     """As `rdma link` names it: mlx5_0, rxe0."""
@@ -128,7 +128,8 @@ def hardware_notes(hardware: Hardware, clock: str) -> list[str]:
              hardware.ports.items()]  # fmt: skip
     notes += [f"the {name} switch has an uplink through the host's interface {lent.interface}; what lies behind is "
               "neither shaped nor measured here" for name, lent in hardware.uplinks.items()]  # fmt: skip
-    notes += [f"{name}'s verbs go to the RDMA device {rnic.device}, GID index {rnic.gid_index}, not to a soft RNIC"
+    notes += [f"{name}'s verbs go to the RDMA device {rnic.device}, GID index {rnic.gid_index}, not to a soft RNIC: "
+              "its wire is neither paced, dilated nor put into our lanes"
               for name, rnic in hardware.rnics.items()]  # fmt: skip
     notes += [f"{name}'s graphs are computed by a process ({_where(device)}): their time is measured there, not "
               "modelled; tokens are synthetic all the same" for name, device in hardware.accelerators.items()]

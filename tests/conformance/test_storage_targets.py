@@ -5,6 +5,7 @@ Where this machine has no disk of its own to mount, a loop mount made by hand st
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import subprocess
@@ -169,14 +170,21 @@ def test_what_cannot_hold_chunks_is_refused_in_one_line(folder: Path, tmp_path: 
 
 
 def test_a_file_system_without_direct_io_is_refused(tmp_path: Path) -> None:
-    """ramfs has none; tmpfs has some since Linux 6.6, and is then as good as any other."""
+    """ramfs has none; tmpfs has some since Linux 6.6, and is then as good as any other. Nothing else is wrong here:
+    an ordinary file can be written, and no room is asked for, of which ramfs reports none.
+    """
     point = tmp_path / "ram"
     point.mkdir()
     subprocess.run(["mount", "-t", "ramfs", "ramfs", str(point)], check=True)
     try:
+        (point / "plain").write_bytes(bytes(2 * BLOCK))
+        with pytest.raises(OSError, match="Invalid argument") as fault:
+            os.open(point / "plain", os.O_RDWR | os.O_DIRECT)
+        assert fault.value.errno == errno.EINVAL
         assert not takes_direct_io(point)
-        with pytest.raises(BadTarget, match=r"takes no O_DIRECT|bytes free"):
+        with pytest.raises(BadTarget, match=r"ram: its file system takes no O_DIRECT"):
             StorageTarget(point)
+        assert [path.name for path in point.iterdir()] == ["plain"], "the look left nothing"
     finally:
         subprocess.run(["umount", str(point)], check=True)
 

@@ -68,8 +68,10 @@ def build(demo_plan: Plan, registry: RunRegistry, outside: Outside) -> Iterator[
     assert outside.network
     made: list[tuple[Fabric, Lending]] = []
 
-    def make(**tables: dict[str, LentInterface]) -> Fabric:
-        plan = msgspec.structs.replace(demo_plan, hardware=Hardware(**tables))
+    def make(
+        ports: dict[str, LentInterface] | None = None, uplinks: dict[str, LentInterface] | None = None
+    ) -> Fabric:
+        plan = msgspec.structs.replace(demo_plan, hardware=Hardware(ports=ports or {}, uplinks=uplinks or {}))
         lending = Lending(registry, plan.hardware)
         fabric = Fabric(plan, Names(plan), {}, registry.note, lending)
         made.append((fabric, lending))
@@ -237,8 +239,8 @@ def test_a_bridge_member_a_small_mtu_loopback_and_nothing_at_all_are_refused(out
 
 
 def test_a_plan_that_cannot_be_lent_says_so_with_the_path_of_its_line(demo_plan: Plan, outside: Outside) -> None:
-    tables = {"ports": {"gpu0.cnic0": LentInterface("nosuch0")}, "uplinks": {"compute": LentInterface(outside.card())}}
-    plan = msgspec.structs.replace(demo_plan, hardware=Hardware(**tables))
+    ports, uplinks = {"gpu0.cnic0": LentInterface("nosuch0")}, {"compute": LentInterface(outside.card())}
+    plan = msgspec.structs.replace(demo_plan, hardware=Hardware(ports=ports, uplinks=uplinks))
     (line,) = hardware.refusals(plan)
     assert line.startswith('hardware.ports."gpu0.cnic0": "nosuch0": there is no such interface')
 
