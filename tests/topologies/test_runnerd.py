@@ -15,10 +15,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import host_state
 import pytest
 from bench_tree import BenchTree, wait_for
 
@@ -317,3 +318,48 @@ def test_doctor_and_clean_by_way_of_the_daemon(daemon: Daemon) -> None:
     assert answer["can_emulate"] is True
     assert {"root", "qdisc htb", "docker"} <= {finding["name"] for finding in answer["findings"]}
     assert daemon.ask(op="clean")["ok"] is True
+
+
+def counts(pid: int, labels: list[str]) -> dict[str, int]:
+    """What a process has, and what is left on the host of the runs that it has started."""
+    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    left = {line for label in labels for line in host_state.of_label(label)}
+    keepers = [*children, *(line.split()[1] for line in left if line.startswith("process"))]
+    return {
+        "descriptors": len(os.listdir(f"/proc/{pid}/fd")),
+        "threads": int(status["Threads"]),
+        "children": len(children),
+        "namespaces": len({os.readlink(f"/proc/{keeper}/ns/net") for keeper in keepers}),
+        "left of runs": len(left),
+        "memory KiB": int(status["VmRSS"].split()[0]),
+    }
+
+
+@pytest.mark.soak
+def test_starting_and_stopping_leaves_the_daemon_as_it_was(
+    daemon: Daemon, soak: bool, soak_note: Callable[[str], None]
+) -> None:
+    """Every other run is cancelled half-way, the rest end by themselves."""
+    assert daemon.process is not None
+    cycles, labels = (50 if soak else 3), []
+    rows: list[dict[str, int]] = []
+    for number in range(cycles):
+        labels.append(secrets.token_hex(3))
+        run = f"20260101-000000-{labels[-1]}"
+        if number % 2:
+            start_endless(daemon, run)
+            assert daemon.ask(op="cancel", run=run)["ok"]
+        else:
+            assert daemon.ask(op="start", run=run, spec=spec(daemon), overrides=[])["ok"]
+        daemon.wait_until_over(run)
+        assert daemon.outcome(run)["state"] == "finished"
+        assert daemon.runner(run)["cleaned"] is True
+        rows.append(counts(daemon.process.pid, labels))
+    first, *_, last = rows
+    flat = [name for name in first if name != "memory KiB"]
+    assert {name: [row[name] for row in rows] for name in flat} == {name: [first[name]] * cycles for name in flat}
+    assert (first["children"], first["namespaces"], first["left of runs"]) == (0, 0, 0)
+    assert last["memory KiB"] < rows[1]["memory KiB"] + 1024
+    table = "; ".join(f"{name} {first[name]} -> {last[name]}" for name in first)
+    soak_note(f"{cycles} start/stop cycles of runnerd: {table}")
