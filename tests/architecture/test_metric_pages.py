@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from testbed.command.export import FORMATS
-from testbed.metrics.fidelity import MEASURES, THRESHOLDS
+from testbed.metrics.fidelity import MEASURES
 from testbed.metrics.latency import DEFINITIONS, PERCENTILES
 from testbed.metrics.table import FOLDS
+from testbed.metrics.thresholds import THRESHOLDS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 

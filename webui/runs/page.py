@@ -7,7 +7,7 @@ from typing import Any, get_args
 from django.urls import reverse
 
 from testbed.events.schema import AnyEvent
-from testbed.metrics.fidelity import THRESHOLDS
+from testbed.metrics.thresholds import THRESHOLDS
 from webui.runs.facts import run_facts
 from webui.runs.models import Run
 from webui.runs.specs import SpecFault, read_spec

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from testbed.events import schema
 from testbed.events.log import Record
-from testbed.metrics.fidelity import MEASURES, THRESHOLDS, Fidelity, FidelityFold, Threshold, late_estimate, worst_of
+from testbed.metrics.fidelity import MEASURES, Fidelity, FidelityFold, Threshold, late_estimate, worst_of
 from testbed.metrics.fold import Folding
+from testbed.metrics.thresholds import THRESHOLDS
 from testbed.units import MILLISECOND
 from tests.testbed.metrics.stories import MS, Story, small_run, started
 
