@@ -3,8 +3,8 @@
 Two NIC processes in two network namespaces joined by a bridge, as in a run (root). Both arms are pinned alike: the
 requester's software and NIC, and the UDP ping, share one core; the responder's NIC, and the UDP echo, have another.
 NICs, ping and echo are SCHED_FIFO 10 as the NICs of a run; software is of the ordinary class. Where two things are
-compared their rounds alternate. Round trips are closed-loop, one verb at a time, the software asleep in between; the
-busy neighbour is measured with 1 ms between reads, since a closed loop hides the slices that it takes. CPU is what the
+compared their rounds alternate. Round trips are closed-loop, one verb at a time. Software polls its completion queue,
+as RDMA software does, where it does not say that it sleeps; UDP blocks. The busy neighbour is measured with 1 ms between reads, since a closed loop hides the slices that it takes. CPU is what the
 kernel's scheduler charged the NIC's process. Compare the columns with each other, not with another machine's.
 """
 
@@ -25,8 +25,9 @@ from emulators import bare_udp
 from emulators.bare_udp import Echo
 from emulators.nic_pair import LinkedNamespaces, NicPair, wait_for
 from emulators.shared_memory import SharedMemory
+from emulators.verbs import Verbs
 from testbed.clocks.wall import nearest_rank
-from testbed.machine import CompareSwap, Completion, CompletionStatus, Read, Verb, Write
+from testbed.machine import CompareSwap, Completion, CompletionStatus, Read, Received, Verb, Write
 from testbed.units import MIB, MICROSECOND, SECOND
 
 WARM_UP = 100
@@ -89,7 +90,23 @@ def cpu_ns(pid: int) -> int:
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
 
 
-def verb_times(pair: NicPair, verb: Callable[[int], Verb], turns: int, *, gap_s: float = 0.0) -> list[int]:
+def spin_for(verbs: Verbs) -> list[Completion | Received]:
+    """Polls until a message has come and never sleeps, as RDMA software does with `ibv_poll_cq`."""
+    deadline = time.monotonic() + 20
+    while not verbs.waiting():
+        if time.monotonic() > deadline:
+            raise TimeoutError("nothing came within 20 s")
+    return verbs.poll()
+
+
+def verb_times(
+    pair: NicPair,
+    verb: Callable[[int], Verb],
+    turns: int,
+    *,
+    gap_s: float = 0.0,
+    wait: Callable[[Verbs], list[Completion | Received]] = wait_for,
+) -> list[int]:
     """Nanoseconds of `turns` verbs one after another, `gap_s` apart; raises RuntimeError if one fails."""
     software = pair.verbs[pair.names[0]]
     times: list[int] = []
@@ -98,7 +115,7 @@ def verb_times(pair: NicPair, verb: Callable[[int], Verb], turns: int, *, gap_s:
             time.sleep(gap_s)
         start = time.perf_counter_ns()
         software.post(verb(turn))
-        (answer,) = wait_for(software)
+        (answer,) = wait(software)
         times.append(time.perf_counter_ns() - start)
         if not isinstance(answer, Completion) or answer.status is not CompletionStatus.SUCCESS:
             raise RuntimeError(f"{verb(turn)}: {answer}")
@@ -114,28 +131,34 @@ def verb_round_trip(pair: NicPair, what: str, verb: Callable[[int], Verb], turns
     return _round_trip(what, times, used / turns / 2)
 
 
-def read_and_ping(
+def reads_and_ping(
     pair: NicPair, namespaces: LinkedNamespaces, cores: tuple[int, int], turns: int, rounds: int = ROUNDS
-) -> tuple[RoundTrip, RoundTrip, Ratio]:
-    """UDP ping-pong and READ of 64 bytes in alternation, and the ratio of each round's medians."""
+) -> tuple[tuple[RoundTrip, ...], tuple[Ratio, ...]]:
+    """UDP ping-pong and READ of 64 bytes, by software that polls and by software that sleeps, in alternation.
+
+    The round trips of all three, and for both READs the ratio of each round's medians.
+    """
     read = _read_of(pair, 64)
+    count = -(-turns // rounds)
+    ways = {"READ of 64 B": spin_for, "READ of 64 B, sleeping": wait_for}
     pings: list[int] = []
-    reads: list[int] = []
-    ratios = []
-    used = 0
+    reads: dict[str, list[int]] = {what: [] for what in ways}
+    ratios: dict[str, list[float]] = {what: [] for what in ways}
+    used = dict.fromkeys(ways, 0)
     with Echo(_place(namespaces, 1, cores[1]), namespaces.addresses[1]) as echo:
         for _ in range(rounds):
-            ping = echo.ping(_place(namespaces, 0, cores[0]), -(-turns // rounds))
-            verb_times(pair, read, WARM_UP)
-            before = sum(cpu_ns(process.pid) for process in pair.processes.values())
-            times = verb_times(pair, read, -(-turns // rounds))
-            used += sum(cpu_ns(process.pid) for process in pair.processes.values()) - before
-            ratios.append(nearest_rank(sorted(times), 50) / nearest_rank(sorted(ping), 50))
+            ping = echo.ping(_place(namespaces, 0, cores[0]), count)
             pings += ping
-            reads += times
-    what = "READ of 64 B"
-    udp = _round_trip("UDP ping-pong, 64 B", pings, 0)
-    return udp, _round_trip(what, reads, used / len(reads) / 2), Ratio(f"{what} over UDP, p50", tuple(ratios))
+            for what, wait in ways.items():
+                verb_times(pair, read, WARM_UP, wait=wait)
+                before = sum(cpu_ns(process.pid) for process in pair.processes.values())
+                times = verb_times(pair, read, count, wait=wait)
+                used[what] += sum(cpu_ns(process.pid) for process in pair.processes.values()) - before
+                ratios[what].append(nearest_rank(sorted(times), 50) / nearest_rank(sorted(ping), 50))
+                reads[what] += times
+    trips = [_round_trip(what, times, used[what] / len(times) / 2) for what, times in reads.items()]
+    over = [Ratio(f"{what} over UDP, p50", tuple(each)) for what, each in ratios.items()]
+    return (_round_trip("UDP ping-pong, 64 B", pings, 0), *trips), tuple(over)
 
 
 def busy_over_idle(pair: NicPair, core: int, turns: int, rounds: int = ROUNDS) -> Ratio:
@@ -220,14 +243,14 @@ def measure(turns: int = 2000, messages: int = 60, options: tuple[str, ...] = ()
     """Runs all but the busy neighbour, about ten seconds. Raises OSError where namespaces cannot be made."""
     with LinkedNamespaces() as namespaces, pinned() as cores, _pair(namespaces, cores, options) as pair:
         peer, word = pair.names[1], pair.remote
-        udp, read, ratio = read_and_ping(pair, namespaces, cores, turns)
+        trips, ratios = reads_and_ping(pair, namespaces, cores, turns)
         swap = verb_round_trip(
             pair, "CMP_SWAP", lambda n: CompareSwap(n, peer, remote=word, expected=0, desired=0), turns
         )
         udp_packets = udp_stream(namespaces, cores, messages * 256)
         writes = write_stream(pair, messages)
         reads = read_stream(pair, turns // 4)
-    return Report((udp, read, swap), (udp_packets, writes, reads), memory_operations(), (ratio,))
+    return Report((*trips, swap), (udp_packets, writes, reads), memory_operations(), ratios)
 
 
 def measure_neighbour(turns: int = 1000, options: tuple[str, ...] = ()) -> Report:

@@ -126,8 +126,13 @@ BENCHMARKS: dict[str, Benchmark] = {
         "increments lost of two processes × 200,000 by compare-and-swap", "increments", _lost_increments
     ),
     "rdma_read_64B_vs_udp": Benchmark(
-        "64-byte READ round trip ÷ bare UDP ping-pong, medians, both pinned alike", "ratio",
+        "64-byte READ round trip ÷ UDP ping-pong, medians, both pinned alike; software polls its completion queue, "
+        "as RDMA software does; UDP blocks", "ratio",
         lambda: _rdma_ratios("READ of 64 B over UDP"), root=True,
+    ),
+    "rdma_read_64B_sleeping_vs_udp": Benchmark(
+        "the same, software asleep until it is notified", "ratio",
+        lambda: _rdma_ratios("READ of 64 B, sleeping over UDP"), root=True,
     ),
     "rdma_read_64B_busy_vs_idle_p99": Benchmark(
         "p99 of the 64-byte READ, 1 ms apart, with a spinning process on the responder's core ÷ without", "ratio",
