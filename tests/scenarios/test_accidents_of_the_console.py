@@ -160,9 +160,9 @@ def test_kill_9_of_what_only_watches(console: Console, soak: bool, soak_note: Ca
             assert console.row(run)[0] == "running"
             assert RunRegistry(label).record() == record
             assert record.owner.alive()
-    os.kill(record.owner.pid, signal.SIGTERM)  # the bench ends, and with it the run
+    os.kill(console.pid("runnerd"), signal.SIGKILL)  # the whole run hangs on it
     until(partial(console.is_finished, run), "its end is not seen", MARKED_WITHIN_S)
-    assert console.row(run)[1] != "passed"
+    assert console.row(run)[1:3] == SAID["runnerd"]
     assert leftovers(before, label) == []
     soak_note(f"{kills} kill -9 each of web server and worker: the run went on, slowest follower {slowest:.1f} s")
 
@@ -172,6 +172,8 @@ def test_kill_9_of_what_only_watches(console: Console, soak: bool, soak_note: Ca
 def test_kill_9_of_what_a_run_hangs_on(
     console: Console, kind: str, soak: bool, soak_note: Callable[[str], None]
 ) -> None:
+    if kind == "runnerd" and not soak:
+        pytest.skip("it is killed under the run of the test before; --soak kills it often")
     moments = random.Random(f"{SEED} {kind}")
     took = []
     with strangers() as beside:
