@@ -55,6 +55,7 @@ def stands_for_others(kind: Kind) -> bool:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kind", [marked(kind) for kind in KINDS])
 def test_kill_9(
     kind: Kind, begin: Callable[[Kind], LiveRun], beside: Strangers, soak: bool, soak_note: Callable[[str], None]

@@ -337,6 +337,7 @@ def counts(pid: int, labels: list[str]) -> dict[str, int]:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(1800)
 def test_starting_and_stopping_leaves_the_daemon_as_it_was(
     daemon: Daemon, soak: bool, soak_note: Callable[[str], None]
 ) -> None:
