@@ -1,10 +1,10 @@
 """The simulated twin of an emulation: the plan of a simulation with the rates and delays that the emulation has.
 
-A plain simulation has the modelled hardware's rates and delays. An emulation has others, and its plan says which: a
-port of `kernel_rate_bits_per_s` is, in true time, `byte_scale` times slower for what is not scaled (rings, metadata,
-prompts, HTTP), and whatever its processes take in wall time costs a `dilation`-th of that in true time. The twin has
-both, so what is left between the two is what the simulation does not know: lateness, jitter, the machines' own CPU
-time. Delays come from `PartCosts`, each measured by itself in another emulation; nothing is fitted to a latency.
+A plain simulation has the modelled hardware's rates and delays. An emulation has others: a port is, in true time,
+`byte_scale` times slower for what is not scaled (rings, metadata, prompts, HTTP), and whatever its processes take in
+wall time costs a `dilation`-th of that in true time. The twin has both, so what is left between the two is what the
+simulation does not know: lateness, jitter, the machines' own CPU time. Delays and the wire's rate come from
+`PartCosts`, each measured by itself in another emulation; nothing is fitted to a latency.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from testbed.experiment.plan import NodePlan, Plan
 from testbed.metrics.hops import Hops, VerbTime
+from testbed.network.roce import BTH_BYTES, FRAME_OVERHEAD_BYTES, ICRC_BYTES
 from testbed.units import SECOND, Nanoseconds
 
 LEAST_BULK_BYTES = 16 * 1024
@@ -29,7 +30,8 @@ class PartCosts(msgspec.Struct, frozen=True):
     verb_round_trip: Nanoseconds
     """Of the smallest verbs, posting to completion."""
     wire_rate_bits_per_s: int
-    """Of the largest READs: bits over the time beyond a small verb's. At most the kernel's rate."""
+    """At which the twin's wire, which serialises a packet at both ports of its path, takes as long for the largest
+    READs as the emulation did. More than the kernel's rate where the lanes' bursts hide a part of a READ."""
     to_front_end: Nanoseconds
     """A request's way from the client's sending to the front end's step 1."""
     to_client: Nanoseconds
@@ -60,7 +62,7 @@ def part_costs(hops: Hops, emulated: Plan) -> PartCosts:
     rate = min(port.kernel_rate_bits_per_s for port in ports)
     if largest >= LEAST_BULK_BYTES:
         bulk = _median([time for time in hops.verbs if time.kind == "read" and time.bytes == largest])
-        rate = min(rate, largest * 8 * SECOND // max(1, bulk - round_trip))
+        rate = _bits_in_series(largest, emulated.path_mtu) * SECOND // max(1, bulk - round_trip)
     dilated = emulated.dilation
     return PartCosts(
         verb_round_trip=round_trip,
@@ -74,15 +76,11 @@ def twin_of(emulated: Plan, simulated: Plan, costs: PartCosts) -> Plan:
     """`simulated`, the plan of the same trial under the simulated clock, as the twin of `emulated`."""
     roce = {fabric.name for fabric in emulated.fabrics if fabric.roce}
 
+    rate = max(1, round(costs.wire_rate_bits_per_s * emulated.dilation))
+
     def slowed(node: NodePlan) -> NodePlan:
-        by_address = {port.address: port for port in emulated.node(node.name).ports}
-        ports = []
-        for port in node.ports:
-            if port.fabric in roce:
-                kernel = min(by_address[port.address].kernel_rate_bits_per_s, costs.wire_rate_bits_per_s)
-                port = replace(port, rate_bits_per_s=max(1, round(kernel * emulated.dilation)))
-            # The front network's measured delays have the serialisation in them.
-            ports.append(port)
+        # The front network keeps its rates: the serialisation is in its measured delays.
+        ports = (replace(port, rate_bits_per_s=rate) if port.fabric in roce else port for port in node.ports)
         return replace(node, ports=tuple(ports))
 
     def true(wall: Nanoseconds) -> Nanoseconds:
@@ -105,6 +103,13 @@ def twin_of(emulated: Plan, simulated: Plan, costs: PartCosts) -> Plan:
         answer_delay=true(costs.to_client),
         notes=(*simulated.notes, note),
     )
+
+
+def _bits_in_series(message: int, path_mtu: int) -> int:
+    """Bits that a path of two ports sends one after the other for a READ's response: its frames, one of them twice."""
+    packets = -(-message // path_mtu)
+    headers = FRAME_OVERHEAD_BYTES + BTH_BYTES + ICRC_BYTES
+    return 8 * (message + packets * headers) * (packets + 1) // packets
 
 
 def _median(times: Sequence[VerbTime]) -> Nanoseconds:

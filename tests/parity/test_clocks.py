@@ -1,7 +1,7 @@
 """One experiment on an emulated network and as its simulated twin: what issue Ground asks, held on this host.
 
-Known faults of figures that only one clock has: the same spec, the same seeds, faithful runs only. A host that was
-too busy gives no faithful run; then it is tried again, and the last verdict's reasons are the failure.
+The same spec, the same seeds, faithful runs only. A host that was too busy gives no faithful run; then it is tried
+again, and the last verdict's reasons are the failure.
 """
 
 from __future__ import annotations
