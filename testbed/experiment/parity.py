@@ -40,7 +40,7 @@ COMPARED: tuple[Compared, ...] = (
     Compared("publish to client p99", "publish_to_client_ms.p99", None),
     Compared("tokens a second", "throughput_tokens_per_s", 10),
 )
-"""What is compared. A p99 of gaps or hops has no bound: it is set by single preemptions of the host."""
+"""What is compared. A p99 of gaps or hops is shown without a bound: issue Ground gives it none."""
 
 
 class Row(msgspec.Struct, frozen=True):

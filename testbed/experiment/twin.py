@@ -92,6 +92,8 @@ def twin_of(emulated: Plan, simulated: Plan, costs: PartCosts) -> Plan:
         f"{costs.verb_round_trip / 1e3:.0f} us there and back, wire {costs.wire_rate_bits_per_s / 1e6:.0f} Mbit/s, "
         f"request {costs.to_front_end / 1e3:.0f} us, answer {costs.to_client / 1e3:.0f} us"
     )
+    profile = emulated.wire_profile
+    unused = () if profile is None else (f"not used by the twin, whose costs are calibrated: {profile.words()}",)
     return replace(
         simulated,
         nodes=tuple(slowed(node) for node in simulated.nodes),
@@ -101,7 +103,7 @@ def twin_of(emulated: Plan, simulated: Plan, costs: PartCosts) -> Plan:
         wire_latency=true(costs.verb_round_trip) // 2,
         front_delay=true(costs.to_front_end),
         answer_delay=true(costs.to_client),
-        notes=(*simulated.notes, note),
+        notes=(*simulated.notes, note, *unused),
     )
 
 

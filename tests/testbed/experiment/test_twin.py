@@ -86,7 +86,9 @@ def test_a_twin_has_the_emulations_times_divided_by_the_dilation() -> None:
     assert rates["front"] == {port.fabric: port.rate_bits_per_s for n in plain.nodes for port in n.ports}["front"]
     assert twin.seed == plain.seed == wall.seed
     assert twin.workload_seed == wall.workload_seed
-    assert "dilation 6" in twin.notes[-1]
+    assert wall.wire_profile is not None
+    assert "dilation 6" in twin.notes[-2]
+    assert twin.notes[-1] == f"not used by the twin, whose costs are calibrated: {wall.wire_profile.words()}"
     assert plain.wire_latency == 1_000
     assert plain.answer_delay is None
 
