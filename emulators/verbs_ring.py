@@ -221,13 +221,6 @@ class Bell:
             self._memory.store(self._armed, 0)
             os.eventfd_write(self.fd, 1)
 
-    def hush(self) -> None:
-        """Takes a ring that is pending off the eventfd, if there is one."""
-        try:
-            os.eventfd_read(self.fd)
-        except BlockingIOError:
-            return
-
 
 def new_bell_fd() -> int:
     """A fresh eventfd for a bell."""

@@ -139,6 +139,44 @@ def test_sleeping_and_waking_loses_no_completion(small: NicPair) -> None:
     assert not select.select([software.completion_fd], (), (), 0)[0], "readable with nothing to poll"
 
 
+def test_a_sleep_without_work_ends_after_its_time_and_the_next_one_is_woken(small: NicPair) -> None:
+    software = small.verbs[REQUESTER]
+    assert not software.sleep(0.01)
+    software.post(Read(1, OWNER, remote=small.remote, length=8))
+    assert software.sleep(10)
+    assert [message.ticket for message in software.poll() if isinstance(message, Completion)] == [1]
+
+
+def test_a_sleep_with_something_to_poll_returns_at_once(small: NicPair) -> None:
+    software = small.verbs[REQUESTER]
+    software.post(Read(1, OWNER, remote=small.remote, length=8))
+    while not software.waiting():
+        pass
+    assert software.sleep(0)
+    assert len(wait_for(software)) == 1
+
+
+def test_a_wake_that_came_while_software_polled_wakes_it_once_at_most(small: NicPair) -> None:
+    """The ring is edge-triggered and is never read off: what was told before the poll is not told again for ever."""
+    software = small.verbs[REQUESTER]
+    assert software.arm()
+    software.post(Read(1, OWNER, remote=small.remote, length=8))
+    assert select.select([software.completion_fd], [], [], 10)[0]
+    assert len(wait_for(software)) == 1
+    software.sleep(0)
+    assert not software.sleep(0.01)
+    assert not select.select([software.completion_fd], [], [], 0)[0]
+
+
+def test_sleeping_software_is_woken_by_the_end_of_its_nic() -> None:
+    with NicPair() as pair:
+        software = pair.verbs[REQUESTER]
+        pair.processes[REQUESTER].kill()
+        assert software.sleep(10)
+        assert software.lost
+        assert not software.sleep(0.01), "the end is told once"
+
+
 def test_the_completion_descriptor_serves_an_asyncio_loop(small: NicPair) -> None:
     software, owner = small.verbs[REQUESTER], small.verbs[OWNER]
 
