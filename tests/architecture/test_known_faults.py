@@ -1,4 +1,4 @@
-"""Faults that users of similar systems reported in public: each row of groups A to D is a test of ours, or does not
+"""Faults that users of similar systems reported in public: each row of groups A to E is a test of ours, or does not
 apply for the reason given here. The rows' names are those of the project's list, e.g. A1 is mininet#877.
 """
 
@@ -23,7 +23,7 @@ ROWS: dict[str, tuple[str, ...]] = {
         "topologies/test_bench_run.py::test_kill_9_at_any_moment_of_the_start",
     ),
     "A7 a helper blocks the next start": (
-        "topologies/test_bench_run.py::test_kill_9_of_the_bench_is_cleaned_up_by_the_next_start",
+        "topologies/test_bench_run.py::test_another_plan_in_the_same_folder_takes_nothing_of_the_last_attempt",
         "topologies/test_capture.py::test_kill_9_of_the_bench_leaves_no_capture_behind",
     ),
     "A8 after a reboot it still says running": (
@@ -44,6 +44,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     ),
     "A17 an old folder is used again": (
         "testbed/experiment/test_run_folder.py::test_a_folder_is_made_once_and_never_again",
+        "topologies/test_bench_run.py::test_another_plan_in_the_same_folder_takes_nothing_of_the_last_attempt",
     ),
     # Names, address pools, the host's firewall
     "B2 cut names collide": ("topologies/test_naming.py::test_nodes_that_begin_alike_get_different_interfaces",),
@@ -54,8 +55,14 @@ ROWS: dict[str, tuple[str, ...]] = {
     "B6 pools run out": (
         "topologies/test_docker_host.py::test_a_container_has_no_network_no_rights_and_only_what_is_mounted",
     ),
-    "B8 a firewall drops IPv4": ("topologies/test_fabric.py::test_the_probe_names_the_way_that_is_broken",),
-    "B9 a firewall drops IPv6": ("topologies/test_fabric.py::test_ipv6_is_off_and_bridged_frames_pass_no_firewall",),
+    "B8 a firewall drops IPv4": (
+        "scenarios/test_accidents_of_the_host.py::test_the_hosts_firewall_does_not_reach_a_runs_networks",
+        "topologies/test_fabric.py::test_the_probe_names_the_way_that_is_broken",
+    ),
+    "B9 a firewall drops IPv6": (
+        "scenarios/test_accidents_of_the_host.py::test_the_hosts_firewall_does_not_reach_a_runs_networks",
+        "topologies/test_fabric.py::test_ipv6_is_off_and_bridged_frames_pass_no_firewall",
+    ),
     "B11 bridged frames go through the firewall": (
         "topologies/test_fabric.py::test_ipv6_is_off_and_bridged_frames_pass_no_firewall",
     ),
@@ -72,14 +79,19 @@ ROWS: dict[str, tuple[str, ...]] = {
     ),
     "C3 shaping overwrites queues": ("topologies/test_lanes.py::test_setting_one_thing_keeps_the_others",),
     "C6 setting one thing resets others": ("topologies/test_lanes.py::test_setting_one_thing_keeps_the_others",),
-    "C8 quantum is big": ("topologies/test_lanes.py::test_a_quantum_is_a_whole_number_of_the_lanes_own_frames",),
-    "C9 a burst of a second at line rate": ("emulators/test_rnic.py::test_the_uplink_is_never_faster_than_its_rate",),
+    "C8 quantum is big": ("topologies/test_lanes.py::test_the_kernel_does_not_complain_about_a_quantum",),
+    "C9 a burst of a second at line rate": (
+        "topologies/test_lanes.py::test_a_short_probe_arrives_at_the_set_rate",
+        "emulators/test_rnic.py::test_the_uplink_is_never_faster_than_its_rate",
+    ),
     "C11 a delay is counted twice": (
+        "testbed/network/test_wires.py::test_a_round_trip_is_twice_the_latency_and_each_direction_has_the_rate",
         "testbed/clocks/test_front_network.py::test_a_message_takes_both_ports_and_the_delay",
     ),
+    "C12 latency cuts bandwidth": ("testbed/network/test_wires.py::test_latency_does_not_change_the_rate",),
     "C14 a class filter misses traffic": ("topologies/test_lanes.py::test_frames_that_no_level_marks_are_shaped_too",),
     "C15 a mark is lost between namespaces": (
-        "topologies/test_lanes.py::test_frames_that_no_level_marks_are_shaped_too",
+        "topologies/test_lanes.py::test_a_priority_set_in_a_node_does_not_choose_the_lane",
     ),
     "C17 a busy host fails the test": (
         "testbed/experiment/test_summary.py::test_an_invalid_fidelity_is_an_error_and_not_a_failure",
@@ -104,14 +116,38 @@ ROWS: dict[str, tuple[str, ...]] = {
     "D10 a device has no bus": (
         "topologies/test_hardware.py::test_a_real_port_and_an_uplink_carry_what_emulated_links_carry",
     ),
+    # Jobs and workers
+    "E5 a part is taken and the whole is free": (
+        "webui/runs/test_services.py::test_ten_claims_are_one",
+        "webui/runs/test_services.py::test_a_lease_that_ran_out_is_taken_over_and_the_old_worker_loses_it",
+    ),
+    "E8 a failure is missing in the history": (
+        "webui/runs/test_execution.py::test_a_bench_that_cannot_be_asked_is_asked_again",
+        "webui/runs/test_indexing.py::test_a_run_that_goes_on_is_followed_to_its_end",
+    ),
+    "E9 a task runs twice": (
+        "webui/runs/test_worker.py::test_three_deliveries_are_one_run",
+        "webui/runs/test_execution.py::test_a_duplicate_message_starts_nothing",
+    ),
+    "E11 two cancels race": ("webui/runs/test_services.py::test_ten_cancels_are_one",),
+    "E14 the executor dies and the page shows nothing": (
+        "webui/runs/test_simulation.py::test_a_killed_process_is_seen_within_a_look",
+        "scenarios/test_accidents_of_the_console.py::test_kill_9_of_what_a_run_hangs_on",
+    ),
+    "E15 a failed command counts as passed": (
+        "topologies/test_bench_run.py::test_a_node_that_dies_ends_the_run_with_its_code_and_words",
+        "topologies/test_fabric.py::test_a_failed_command_is_not_hidden",
+    ),
 }
 """Row to the tests that it is."""
 
 DO_NOT_APPLY: dict[str, str] = {
     "C5 loss cannot be set back to zero": "links are lossless and no loss can be set on them; where packets are lost "
     "on purpose, the soft RNIC loses them, and its faults are given once, when it starts",
-    "C12 latency cuts bandwidth": "no delay is set in the kernel; links of an emulation have what the kernel takes, "
-    "and the modelled wire's delay holds back no packet",
+    "E2 a lease that nobody uses never ends": "nobody books a machine; a run's lease is its worker's and runs out",
+    "E3 a lease ends during the setup": "nobody books a machine; a worker renews its run's lease while it is set up",
+    "E6 a kept offline survives a restart": "no state of a worker is kept; only runs have states",
+    "E12 a worker flaps": "no worker sends a heartbeat through a proxy; a run's lease is renewed in the database",
     "C18 odd round trips on a machine of many cores": "there is no jitter test before a run; jitter that hurts is seen "
     "during it, as lateness of each node, and judged by the verdict",
 }
@@ -133,5 +169,6 @@ def test_every_row_of_the_groups_is_there_once() -> None:
         "B": (2, 3, 5, 6, 8, 9, 11, 12, 14, 15),
         "C": (2, 3, 5, 6, 8, 9, 11, 12, 14, 15, 17, 18, 20),
         "D": (1, 3, 4, 6, 7, 9, 10),
+        "E": (2, 3, 5, 6, 8, 9, 11, 12, 14, 15),
     }
     assert told == sorted(f"{letter}{number}" for letter, numbers in groups.items() for number in numbers)

@@ -412,6 +412,70 @@ def test_frames_that_no_level_marks_are_shaped_too(build: Build) -> None:
 
 @pytest.mark.root
 @in_kernel
+@pytest.mark.parametrize("priority", [0x1_0000, 0x1_0000 | (LEAVES + 3), 6])
+def test_a_priority_set_in_a_node_does_not_choose_the_lane(build: Build, priority: int) -> None:
+    """Fault C15: HTB takes a socket's priority for the name of a class, or of the root to pass by all classes; on the
+    way between namespaces the kernel clears it, and the level's DSCP alone chooses at the far hop."""
+    fabric = build()
+    port = to_gpu(fabric)
+    lanes.apply(port, lane_queues.queues_of(port))
+    with network_of(fabric.pid_of("dpu0")), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
+        for level, frames in ((0, 3), (1, 5)):
+            out.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, level << 4)
+            out.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, priority)  # after IP_TOS, which sets it as well
+            for _ in range(frames):
+                out.sendto(b"marked", ("10.61.0.3", 9))
+    time.sleep(0.1)
+    with QueueReader(port.pid) as reader:
+        passed = {handle - LEAVES: one.packets for handle, one in reader.classes(port.device).items()}
+    assert [passed[lane] for lane in range(4)] == [3, 5, 0, 0]
+
+
+@pytest.mark.root
+@in_kernel
+def test_a_short_probe_arrives_at_the_set_rate(build: Build) -> None:
+    """Fault C9: 30 KB at 500 kbit/s take half a second; no more than a full frame or two leave at once."""
+    fabric = build()
+    port, rate, frames, size = to_gpu(fabric), 500_000, 30, 1042
+    lanes.apply(port, lane_queues.queues_of(port)._replace(rate_bits_per_s=rate))
+    with network_of(fabric.pid_of("gpu0")):
+        listener = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        listener.bind(("10.61.0.3", 4000))
+        listener.settimeout(3)
+    with network_of(fabric.pid_of("dpu0")):
+        out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    arrivals = []
+    with listener, out:
+        for _ in range(frames):
+            out.sendto(bytes(size - HEADERS), ("10.61.0.3", 4000))
+        for _ in range(frames):
+            listener.recv(1 << 16)
+            arrivals.append(time.monotonic())
+    shortest = ((frames - 1) * size - 2 * FRAME) * 8 / rate
+    print(f"{arrivals[-1] - arrivals[0]:.3f} s, at least {shortest:.3f} s")
+    assert shortest <= arrivals[-1] - arrivals[0] <= 2 * frames * size * 8 / rate
+
+
+def kernel_lines() -> list[str]:
+    """All lines of the kernel's log."""
+    return run(["dmesg"]).splitlines()
+
+
+@pytest.mark.root
+@in_kernel
+def test_the_kernel_does_not_complain_about_a_quantum(build: Build) -> None:
+    """Fault C8: "quantum of class 10011 is big" appears at no rate from a megabit to 100 Gbit/s."""
+    port = to_gpu(build())
+    queues = lane_queues.queues_of(port)
+    before = kernel_lines()
+    for rate in (1_000_000, 10_000_000_000, 100_000_000_000):
+        lanes.apply(port, queues._replace(rate_bits_per_s=rate))
+    known = set(before)
+    assert [line for line in kernel_lines() if "quantum" in line and line not in known] == []
+
+
+@pytest.mark.root
+@in_kernel
 @pytest.mark.parametrize("mtu", [1500, 4200, 9000])
 def test_full_frames_pass_and_longer_ones_do_not(build: Build, mtu: int) -> None:
     """Faults B14, B15: both ends read the same MTU, and a datagram of just that size passes unfragmented."""

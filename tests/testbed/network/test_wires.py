@@ -44,6 +44,49 @@ def test_packet_times_are_exact(make_driver: Make, make_star: Make) -> None:
     assert driver.ends("a") == {1: there + back}
 
 
+FAR = WireSettings(latency=10_000 * MICROSECOND, retransmission_timeout=4_096 << 20)
+
+
+@pytest.mark.parametrize("wire", [FlowWire, PacketWire])
+def test_a_round_trip_is_twice_the_latency_and_each_direction_has_the_rate(
+    make_driver: Make, make_star: Make, wire: Any
+) -> None:
+    """Fault C11: 10 ms one way are 20 ms there and back; bytes of one direction cost the other nothing."""
+    driver = make_driver(wire, make_star("ab", rate=RATE), settings=FAR)
+    driver.post("a", FetchAdd(1, "b", remote=driver.remote(), addend=1))
+    driver.run()
+    assert driver.ends("a")[1] == pytest.approx(2 * FAR.latency, abs=100)
+    size = 1 << 20
+    took = {}
+    for names in ("a", "ab"):
+        driver = make_driver(wire, make_star("ab", rate=RATE), settings=FAR)
+        for name in names:
+            peer = "b" if name == "a" else "a"
+            driver.post(name, Write(1, peer, remote=driver.remote(), data=bytes(size)))
+        driver.run()
+        took[names] = [driver.ends(name)[1] for name in names]
+    alone = took["a"][0]
+    # What the other direction adds is its acknowledgements, one for each few packets at most.
+    assert took["ab"] == pytest.approx([alone, alone], abs=0.05 * serialization_time(size, RATE))
+
+
+@pytest.mark.parametrize("wire", [FlowWire, PacketWire])
+def test_latency_does_not_change_the_rate(make_driver: Make, make_star: Make, wire: Any) -> None:
+    """Fault C12: twice the bytes take longer by the same, whether a link has 1 us or 200 ms."""
+    longer = []
+    for latency in (MICROSECOND, 200_000 * MICROSECOND):
+        settings = WireSettings(latency=latency, retransmission_timeout=4_096 << 20)
+        ends = []
+        for size in (1 << 17, 1 << 18):
+            driver = make_driver(wire, make_star("ab", rate=SLOW), settings=settings)
+            driver.post("a", Write(1, "b", remote=driver.remote(), data=bytes(size)))
+            driver.run()
+            ends.append(driver.ends("a")[1])
+        longer.append(ends[1] - ends[0])
+    assert longer[1] == pytest.approx(longer[0], rel=0.001)
+    assert longer[0] >= serialization_time(1 << 17, SLOW)
+
+
 @pytest.mark.parametrize("size", [64, 4096, 65_536, 1 << 20])
 @pytest.mark.parametrize("kind", [Write, Read, Send])
 def test_both_wires_tell_the_same_time(make_driver: Make, make_star: Make, kind: Any, size: int) -> None:
