@@ -4,8 +4,9 @@ Two NIC processes in two network namespaces joined by a bridge, as in a run (roo
 requester's software and NIC, and the UDP ping, share one core; the responder's NIC, and the UDP echo, have another.
 NICs, ping and echo are SCHED_FIFO 10 as the NICs of a run; software is of the ordinary class. Where two things are
 compared their rounds alternate. Round trips are closed-loop, one verb at a time. Software polls its completion queue,
-as RDMA software does, where it does not say that it sleeps; UDP blocks. The busy neighbour is measured with 1 ms between reads, since a closed loop hides the slices that it takes. CPU is what the
-kernel's scheduler charged the NIC's process. Compare the columns with each other, not with another machine's.
+as RDMA software does, where it does not say that it sleeps; UDP blocks. The busy neighbour is measured with software
+asleep and 1 ms between reads, since a closed loop hides the slices that it takes. CPU is what the kernel's scheduler
+charged the NIC's process. Compare the columns with each other, not with another machine's.
 """
 
 from __future__ import annotations
@@ -245,7 +246,7 @@ def measure(turns: int = 2000, messages: int = 60, options: tuple[str, ...] = ()
         peer, word = pair.names[1], pair.remote
         trips, ratios = reads_and_ping(pair, namespaces, cores, turns)
         swap = verb_round_trip(
-            pair, "CMP_SWAP", lambda n: CompareSwap(n, peer, remote=word, expected=0, desired=0), turns
+            pair, "CMP_SWAP, sleeping", lambda n: CompareSwap(n, peer, remote=word, expected=0, desired=0), turns
         )
         udp_packets = udp_stream(namespaces, cores, messages * 256)
         writes = write_stream(pair, messages)
