@@ -1,4 +1,4 @@
-"""`python -m topologies run|doctor|clean|pids|image`: the privileged side of the looplane command."""
+"""`python -m topologies run|doctor|calibrate|clean|pids|image`: the privileged side of the looplane command."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run.add_argument("--starter", type=int, default=0, metavar="PID", help="end when this parent does; default: any")
     doctor = verbs.add_parser("doctor", help="say what this host can emulate")
     doctor.add_argument("--json", action="store_true", help="print one JSON object")
+    calibrate = verbs.add_parser("calibrate", help="measure this host's wire and keep its profile")
+    calibrate.add_argument("--json", action="store_true", help="print one JSON object")
     clean = verbs.add_parser("clean", help="remove what dead runs have left")
     clean.add_argument("--dry-run", action="store_true", help="only name what would be removed")
     clean.add_argument("--label", help="only this run's label")
@@ -42,6 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     match options.verb:
         case "run":
             return _run(options.folder, options.nodes, serve=options.serve, starter=options.starter)
+        case "calibrate":
+            return _calibrate(as_json=options.json)
         case "clean":
             return _clean(dry_run=options.dry_run, label=options.label)
         case "pids":
@@ -127,6 +131,20 @@ def _doctor(*, as_json: bool) -> int:
         for line in abilities.lines(findings):
             print(line)
     return ExitCode.PASSED if usable else ExitCode.HOST_CANNOT
+
+
+def _calibrate(*, as_json: bool) -> int:
+    from testbed.command.calibrated import keep
+    from topologies.calibration import CannotMeasure, measure
+
+    try:
+        profile = measure()
+        keep(profile)
+    except (CannotMeasure, OSError) as fault:
+        print(f"this host cannot be measured: {fault}", file=sys.stderr)
+        return ExitCode.HOST_CANNOT
+    print(msgspec.json.encode(profile).decode() if as_json else profile.words())
+    return ExitCode.PASSED
 
 
 def _clean(*, dry_run: bool, label: str | None) -> int:

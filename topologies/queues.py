@@ -74,10 +74,8 @@ class Filter(NamedTuple):
 
 
 class DeviceCounters(NamedTuple):
-    """A device's own counters: what came in from the node and what went out to it."""
+    """A device's own counters: what went out to the node."""
 
-    received_bytes: int
-    received_packets: int
     sent_bytes: int
     sent_packets: int
     drops: int
@@ -157,10 +155,10 @@ class QueueReader:
             _, _, index, _, _ = struct.unpack_from("=BxHiII", body)
             found = dict(_attributes(body[16:]))
             name = found[_IFLA_IFNAME].rstrip(b"\0").decode()
-            rx_packets, tx_packets, rx_bytes, tx_bytes, _, _, rx_drops, tx_drops = struct.unpack_from(
+            _, tx_packets, _, tx_bytes, _, _, rx_drops, tx_drops = struct.unpack_from(
                 "=8Q", found[_IFLA_STATS64]
             )
-            yield index, name, DeviceCounters(rx_bytes, rx_packets, tx_bytes, tx_packets, rx_drops + tx_drops)
+            yield index, name, DeviceCounters(tx_bytes, tx_packets, rx_drops + tx_drops)
 
     def _dump(self, get: int, new: int, request: bytes) -> list[bytes]:
         self._sequence += 1

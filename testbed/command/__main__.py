@@ -27,6 +27,7 @@ VERBS: dict[str, Verb] = {
     "up": Verb("start the web console; prints its address, user and a one-time password", "testbed.command.up"),
     "stop": Verb("stop the web console", "testbed.command.stop"),
     "doctor": Verb("say what this host can emulate, and what would help", "testbed.command.doctor"),
+    "calibrate": Verb("measure this host's wire anew, for the plans of runs", "testbed.command.calibrate"),
     "validate": Verb("read experiment files and name every fault", "testbed.command.validate"),
     "run": Verb("run an experiment file", "testbed.command.run"),
     "serve": Verb("serve an experiment's system to OpenAI-compatible clients", "testbed.command.serve"),

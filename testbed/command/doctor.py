@@ -6,6 +6,7 @@ import argparse
 import subprocess
 import sys
 
+from testbed.command.calibrated import age_hours, kept
 from testbed.command.places import SOURCE
 
 
@@ -17,4 +18,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Runs the probes; exit 0 when Mininet runs are possible, 3 when only simulation is."""
     command = [sys.executable, "-m", "topologies", "doctor"] + (["--json"] if arguments.json else [])
-    return subprocess.run(command, cwd=SOURCE, check=False).returncode
+    code = subprocess.run(command, cwd=SOURCE, check=False).returncode
+    if not arguments.json:
+        profile = kept()
+        words = "none of this host is kept, runs take the modelled one" if profile is None else profile.words()
+        age = "" if profile is None else f", {age_hours(profile):.1f} h old"
+        print(f"wire profile: {words}{age}; renew it with ./looplane calibrate")
+    return code

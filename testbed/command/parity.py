@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from testbed.command.calibrated import profile_for_a_run
 from testbed.command.conduct import conduct
 from testbed.command.exit_codes import CommandError, ExitCode
 from testbed.command.places import EXPERIMENTS, is_root, runs_folder
@@ -80,9 +81,11 @@ def _compare(
     """Calibrates, emulates, simulates the twins. The folders stay, for whoever wants to look."""
     command = ["looplane", *sys.argv[1:]]
     say("calibration: a short emulation that measures the parts")
-    measured = prepare(calibrating, parent, clock="wall", text=text, overrides=overrides, command=command)
+    profile = profile_for_a_run()
+    measured = prepare(calibrating, parent, clock="wall", text=text, overrides=overrides, command=command,
+                       wire_profile=profile)  # fmt: skip
     costs = _costs(measured, _run(measured, "mininet"))
-    real = prepare(spec, parent, clock="wall", text=text, overrides=overrides, command=command)
+    real = prepare(spec, parent, clock="wall", text=text, overrides=overrides, command=command, wire_profile=profile)
     emulated = _run(real, "mininet")
     twin = prepare(spec, parent, clock="simulated", text=text, overrides=overrides, command=command)
     plans = tuple(twin_of(*pair, costs) for pair in zip(real.plans, twin.plans, strict=True))

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from testbed.command.calibrated import profile_for_a_run
 from testbed.command.conduct import conduct
 from testbed.command.exit_codes import CommandError, ExitCode
 from testbed.command.places import is_root, runs_folder
@@ -18,6 +19,7 @@ from testbed.experiment.report import report_text
 from testbed.experiment.run_folder import RunFolder, RunFolderError
 from testbed.experiment.spec import Spec
 from testbed.experiment.summary import RunSummary, write_summary
+from testbed.network.wire_profile import MODELLED
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,6 +70,7 @@ def run_spec(spec: Spec, text: bytes, arguments: argparse.Namespace, *, run_id: 
         prepared = prepare(
             spec, arguments.out or runs_folder(), clock="simulated" if arguments.on == "sim" else "wall", text=text,
             overrides=arguments.overrides, command=["looplane", *sys.argv[1:]], run=run_id,
+            wire_profile=profile_for_a_run() if arguments.on == "mininet" else MODELLED,
         )  # fmt: skip
     except (RunFolderError, ValueError) as fault:
         raise CommandError(str(fault), ExitCode.BAD_INPUT) from fault

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from testbed.command import run
+from testbed.command.calibrated import profile_for_a_run
 from testbed.command.conduct import LOCK, Ending, Signals, ending_of, finish
 from testbed.command.exit_codes import CommandError, ExitCode
 from testbed.command.locks import held
@@ -22,6 +23,7 @@ from testbed.command.places import is_root, runs_folder
 from testbed.command.telling import say
 from testbed.experiment.launch import Prepared, WallEnd, launch_wall, prepare, serve_in_process
 from testbed.experiment.run_folder import RunFolder, RunFolderError
+from testbed.network.wire_profile import MODELLED
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,7 +42,8 @@ def main(arguments: argparse.Namespace) -> int:
     try:
         # Serving is always in wall time: an outside client has no other.
         prepared = prepare(spec, arguments.out or runs_folder(), clock="wall", text=text,
-                           overrides=arguments.overrides, command=["looplane", *sys.argv[1:]])  # fmt: skip
+                           overrides=arguments.overrides, command=["looplane", *sys.argv[1:]],
+                           wire_profile=profile_for_a_run() if arguments.on == "mininet" else MODELLED)  # fmt: skip
     except RunFolderError as fault:
         raise CommandError(str(fault), ExitCode.BAD_INPUT) from fault
     folder = prepared.folder

@@ -27,6 +27,7 @@ from testbed.experiment.run_folder import RunFolder, label_of, new_run_id, write
 from testbed.experiment.simulation import simulate
 from testbed.experiment.spec import Spec
 from testbed.experiment.sweep import labels, places
+from testbed.network.wire_profile import MODELLED, WireProfile
 
 __all__ = ["Prepared", "WallEnd", "launch_wall", "note_end", "prepare", "serve_in_process", "simulate"]
 
@@ -62,6 +63,7 @@ def prepare(
     command: Sequence[str] = (),
     abilities: dict[str, Any] | None = None,
     run: str | None = None,
+    wire_profile: WireProfile = MODELLED,
 ) -> Prepared:
     """Makes the run's folder in `parent` and plans every trial. `text` is the experiment as its author wrote it.
 
@@ -74,7 +76,7 @@ def prepare(
     kernel_labels = _kernel_labels(run, names)
     specs = [at_point(spec, place.point) if place.point else spec for place in all_places]
     plans = tuple(
-        compile_plan(at, place, run=run, label=label, clock=clock, trial=name)
+        compile_plan(at, place, run=run, label=label, clock=clock, trial=name, wire_profile=wire_profile)
         for at, place, label, name in zip(specs, all_places, kernel_labels, names, strict=True)
     )
     folder = RunFolder.create(parent, run)

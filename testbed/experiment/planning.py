@@ -1,7 +1,7 @@
 """From a spec and one trial's place to a plan: addresses, queue pairs, keys, regions, rates and what must be said.
 
 Everything that two processes would otherwise have to agree on is decided here, from the trial's seed alone, so a plan
-can be made again. This file also holds the packet budget: what two cores carry through per-packet arbitration
+can be made again. A wire profile's packet budget, what a bench carries through per-packet arbitration
 (platform.md §0.1), which bounds the kernel's rate of a port. It starts nothing.
 """
 
@@ -25,12 +25,10 @@ from testbed.experiment.plan import (
 )
 from testbed.experiment.spec import Spec
 from testbed.experiment.sweep import Place
-from testbed.network.wire_profile import MODELLED
+from testbed.network.wire_profile import MODELLED, WireProfile
 from testbed.units import GBIT_PER_S, from_microseconds, serialization_time
 from testbed.workload.streams import derived_seed
 
-PACKET_BUDGET = MODELLED.packets_per_s
-"""Packets a second that a run may ask for, all ports together: plans do not depend on the machine that makes them."""
 ROCE_OVERHEAD = 14 + 20 + 8 + 12 + 16 + 4
 """Bytes of Ethernet, IPv4, UDP, BTH, RETH and ICRC around a packet's payload."""
 SLOWEST_KERNEL_RATE = 1_000_000
@@ -54,9 +52,19 @@ def refusals(spec: Spec) -> list[Complaint]:
 
 
 def compile_plan(
-    spec: Spec, place: Place, *, run: str, label: str, clock: Literal["simulated", "wall"], trial: str = ""
+    spec: Spec,
+    place: Place,
+    *,
+    run: str,
+    label: str,
+    clock: Literal["simulated", "wall"],
+    trial: str = "",
+    wire_profile: WireProfile = MODELLED,
 ) -> Plan:
-    """The plan of one trial. `spec` is the experiment at the trial's sweep point, as `reading` has checked it."""
+    """The plan of one trial. `spec` is the experiment at the trial's sweep point, as `reading` has checked it.
+
+    `wire_profile` bounds the packets of an emulation; a simulation has none.
+    """
     system = spec.systems[place.system]
     row = SYSTEMS[system.kind]
     outlines = row.plan_nodes(msgspec.convert(system.parameters, row.parameters))
@@ -64,7 +72,7 @@ def compile_plan(
     # A simulation has true rates and true time; only an emulation must stretch them.
     dilation = spec.dilation if clock == "wall" else 1.0
     roce_ports = _roce_ports(outlines)
-    byte_scale, notes = _byte_scale(spec, roce_ports) if clock == "wall" else (1, [])
+    byte_scale, notes = _byte_scale(spec, roce_ports, wire_profile.packets_per_s) if clock == "wall" else (1, [])
     rates = _rates(spec)
     fabrics = tuple(_fabric(spec, name, prefix) for name, prefix, _ in _FABRICS if _used(name, outlines))
     ports = _Ports(outlines, rates, label, byte_scale, dilation)
@@ -91,8 +99,12 @@ def compile_plan(
         trial=trial,
         point=dict(place.point),
         repeat=place.repeat,
-        wire_profile=MODELLED if clock == "wall" else None,
-        notes=(*notes, *_notes(spec, clock, byte_scale, roce_ports), *hardware_notes(spec.hardware, clock)),
+        wire_profile=wire_profile if clock == "wall" else None,
+        notes=(
+            *notes,
+            *_notes(spec, clock, byte_scale, roce_ports, wire_profile),
+            *hardware_notes(spec.hardware, clock),
+        ),
         hardware=spec.hardware if clock == "wall" else Hardware(),
     )
 
@@ -120,25 +132,25 @@ def _roce_ports(outlines: tuple[NodeOutline, ...]) -> int:
     return sum(1 for outline in outlines for fabric in outline.fabrics if fabric != "front")
 
 
-def _byte_scale(spec: Spec, roce_ports: int) -> tuple[int, list[str]]:
+def _byte_scale(spec: Spec, roce_ports: int, budget: int) -> tuple[int, list[str]]:
     """The byte scale of an emulation: the spec's, raised where saturated ports would burst the packet budget."""
     compute = spec.network.compute
     rate = _rates(spec)["compute"]
     packets = roce_ports * packets_per_second(kernel_rate(rate, spec.byte_scale, spec.dilation), compute.path_mtu)
-    if packets <= PACKET_BUDGET:
+    if packets <= budget:
         return spec.byte_scale, []
-    budget_rate = PACKET_BUDGET // roce_ports * 8 * (compute.path_mtu + ROCE_OVERHEAD)
+    budget_rate = budget // roce_ports * 8 * (compute.path_mtu + ROCE_OVERHEAD)
     scale = -(-rate // int(budget_rate * spec.dilation))
     note = (
         f"byte_scale raised from {spec.byte_scale} to {scale}: {roce_ports} ports of {compute.rate_gbit_s:g} Gbit/s at "
-        f"path MTU {compute.path_mtu} and dilation {spec.dilation:g} would be {packets} packets/s, two cores carry "
-        f"{PACKET_BUDGET}"
+        f"path MTU {compute.path_mtu} and dilation {spec.dilation:g} would be {packets} packets/s, this bench carries "
+        f"{budget}"
     )
     return scale, [note]
 
 
 def _slow_ports(spec: Spec) -> list[Complaint]:
-    scale = max(_byte_scale(spec, _roce_ports(outlines))[0] for outlines in _outlines(spec))
+    scale = max(_byte_scale(spec, _roce_ports(outlines), MODELLED.packets_per_s)[0] for outlines in _outlines(spec))
     told = {"front": spec.network.front.rate_gbit_s, "compute": spec.network.compute.rate_gbit_s}
     faults = []
     for name, gbit in told.items():
@@ -158,7 +170,7 @@ def _outlines(spec: Spec) -> list[tuple[NodeOutline, ...]]:
     return [row.plan_nodes(msgspec.convert(parameters, row.parameters)) for row, parameters in rows]
 
 
-def _notes(spec: Spec, clock: str, byte_scale: int, roce_ports: int) -> list[str]:
+def _notes(spec: Spec, clock: str, byte_scale: int, roce_ports: int, profile: WireProfile) -> list[str]:
     notes = ["prompts are excerpts of a bundled public-domain text, answers come from a Markov model of it: synthetic"]
     if clock == "simulated":
         notes.append("simulated clock: true rates and true time; the experiment's dilation and byte_scale do not apply")
@@ -166,10 +178,10 @@ def _notes(spec: Spec, clock: str, byte_scale: int, roce_ports: int) -> list[str
     rate = _rates(spec)["compute"]
     slowed = kernel_rate(rate, byte_scale, spec.dilation)
     packets = roce_ports * packets_per_second(slowed, spec.network.compute.path_mtu)
-    notes.append(MODELLED.words())
+    notes.append(profile.words())
     notes.append(
         f"compute ports: {spec.network.compute.rate_gbit_s:g} Gbit/s true, {slowed / 1e6:g} Mbit/s in the kernel; "
-        f"all {roce_ports} saturated would be {packets} of {PACKET_BUDGET} packets/s"
+        f"all {roce_ports} saturated would be {packets} of {profile.packets_per_s} packets/s"
     )
     if byte_scale > 1:
         kilobytes = 64

@@ -57,7 +57,7 @@ MODELLED = WireProfile(
     lateness_p99=250 * MICROSECOND,
 )
 """A two-core machine: about 40 us of CPU a packet and 45,000 packets a second through per-packet arbitration
-(platform.md §0.1); the rest as this project's first benches measured it."""
+(platform.md §0.1); round trips and lateness are estimates, and a port is taken to carry its setting."""
 
 
 def modelled(cores: int) -> WireProfile:

@@ -6,10 +6,11 @@ import msgspec
 import pytest
 
 from testbed.experiment.plan import Plan, read_plan, write_plan
-from testbed.experiment.planning import PACKET_BUDGET, compile_plan, packets_per_second
+from testbed.experiment.planning import compile_plan, packets_per_second
 from testbed.experiment.reading import spec_from_bytes
 from testbed.experiment.spec import Spec
 from testbed.experiment.sweep import Place
+from testbed.network.wire_profile import MODELLED
 
 SMALLEST = b'name = "x"\ntitle = "X"\n[systems.blink]\nkind = "blink"\n'
 
@@ -110,7 +111,7 @@ def test_the_packet_budget_is_kept_and_said(path_mtu: int, dilation: float) -> N
     rate = plan.node("gpu0").ports[0].kernel_rate_bits_per_s
     roce = [port for node in plan.nodes for port in node.ports if port.fabric != "front"]
     # All together: every packet passes the arbiter of one port and the same two cores.
-    assert 0.9 * PACKET_BUDGET < len(roce) * packets_per_second(rate, path_mtu) <= PACKET_BUDGET
+    assert 0.9 * MODELLED.packets_per_s < len(roce) * packets_per_second(rate, path_mtu) <= MODELLED.packets_per_s
     assert plan.notes[0].startswith(f"byte_scale raised from 1 to {plan.byte_scale}")
 
 

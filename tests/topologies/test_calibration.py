@@ -1,0 +1,65 @@
+"""The self-test of the host: its figures, its bounds, and what a killed one leaves."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from testbed.network.wire_profile import MEASURED_SOURCE, modelled
+from topologies import reaper
+from topologies.calibration import SOURCE, CannotMeasure, measure, profile_of
+from topologies.registry import RunRegistry, registered
+
+
+@pytest.mark.parametrize(("packets", "budget"), [(1.0, 22_500), (30_000.4, 30_000), (1e9, 45_000)])
+def test_a_disturbed_second_wrecks_no_plan(packets: float, budget: int) -> None:
+    bench = {
+        "round_trips": [{"what": "READ of 64 B, sleeping", "p50_us": 90.0, "p99_us": 200.0}],
+        "streams": [
+            {"what": "WRITE of 1 MiB, soft RNIC", "packets_per_s": packets, "sender_cpu_us": 9, "receiver_cpu_us": 8}
+        ],
+    }
+    profile = profile_of(bench, {"rate_error": 0.99, "lateness_p99": 7}, 2, "2026-01-01T00:00:00+00:00")
+    assert (profile.packets_per_s, profile.packet_cost, profile.verb_round_trip) == (budget, 17_000, 90_000)
+
+
+@pytest.mark.root
+def test_the_host_is_measured_and_nothing_is_left() -> None:
+    before = {other.label for other in registered()}
+    try:
+        profile = measure()
+    except CannotMeasure as fault:
+        pytest.skip(str(fault))
+    assert profile.source == MEASURED_SOURCE
+    assert 0.9 < profile.rate_error < 1.1
+    assert 0 < profile.verb_round_trip <= profile.verb_round_trip_p99
+    assert modelled(1).packets_per_s // 2 <= profile.packets_per_s
+    assert {other.label for other in registered()} <= before
+
+
+@pytest.mark.root
+def test_of_a_killed_calibration_the_reaper_leaves_nothing() -> None:
+    words = [sys.executable, "-m", "topologies", "calibrate"]
+    with subprocess.Popen(words, cwd=SOURCE, stderr=subprocess.PIPE) as process:
+        ours = None
+        while ours is None and process.poll() is None:
+            ours = next((other for other in registered() if _owned(other, process.pid) and other.processes()), None)
+        if ours is None:
+            assert process.stderr is not None
+            pytest.skip(process.stderr.read().decode())
+        time.sleep(1.0)
+        process.kill()
+    marks = ours.processes()
+    reaped = reaper.reap(only=ours.label)
+    assert not reaped.failed
+    assert not ours.folder.exists()
+    assert not any(mark.alive() for mark in marks)
+    assert not reaper.reap(only=ours.label).removed
+
+
+def _owned(registry: RunRegistry, pid: int) -> bool:
+    record = registry.record()
+    return record is not None and record.owner.pid == pid

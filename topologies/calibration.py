@@ -1,0 +1,108 @@
+"""A self-test of the host, about five seconds: what its wire can do, as a `WireProfile` (docs/models/fidelity.md).
+
+Round trips and packets are `emulators.rnic_bench`'s: two NICs and a bridge without lanes, so what HTB costs is not in
+its packets a second. Hence the budget is bounded: never more than the modelled figure, which has it in, and never
+less than half of that, since a host that slow for a second was disturbed, and a verdict judges the run itself.
+The port and the sleeping process are `topologies.calibration_port`'s.
+
+Both are processes of a label with a record, in a cell, with mount and network namespaces that end with them: of a
+calibration that was killed, the reaper removes everything.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import sys
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from testbed.network.wire_profile import MEASURED_SOURCE, WireProfile, modelled
+from testbed.units import MICROSECOND
+from topologies import cells, reaper
+from topologies.cells import Cells
+from topologies.processes import SOURCE, die_with_parent
+from topologies.registry import RunRecord, RunRegistry, mark_of, registered, registry_lock
+
+TURNS, MESSAGES = 500, 12
+_PATIENCE_S = 20.0
+# Names of network namespaces are mounts; in a private mount namespace they end with it.
+_PRIVATE = "mkdir -p /run/netns && mount -t tmpfs none /run/netns && exec \"$@\""
+
+
+class CannotMeasure(Exception):
+    """The host cannot be measured now; says why."""
+
+
+def measure() -> WireProfile:
+    """Measures. Raises `CannotMeasure`; leaves nothing behind."""
+    reaper.reap()
+    with ExitStack() as undo:
+        registry = _registered()
+        undo.callback(registry.remove)
+        group = Cells(registry.label)
+        undo.callback(group.remove)
+        cell = group.make("calibration")
+        run = partial(_figures, registry, cell)
+        bench = run("emulators.rnic_bench", "--json", "--turns", str(TURNS), "--messages", str(MESSAGES))
+        port = run("topologies.calibration_port", network=True)
+    return profile_of(bench, port, len(os.sched_getaffinity(0)), datetime.now(UTC).isoformat(timespec="seconds"))
+
+
+def profile_of(bench: dict[str, Any], port: dict[str, Any], cores: int, measured_at: str) -> WireProfile:
+    """The profile in the figures of the two measurements."""
+    trip = next(row for row in bench["round_trips"] if row["what"] == "READ of 64 B, sleeping")
+    stream = next(row for row in bench["streams"] if row["what"].startswith("WRITE of 1 MiB"))
+    most = modelled(cores).packets_per_s
+    return WireProfile(
+        source=MEASURED_SOURCE,
+        measured_at=measured_at,
+        verb_round_trip=round(trip["p50_us"] * MICROSECOND),
+        verb_round_trip_p99=round(trip["p99_us"] * MICROSECOND),
+        packet_cost=round((stream["sender_cpu_us"] + stream["receiver_cpu_us"]) * MICROSECOND),
+        packets_per_s=max(most // 2, min(most, round(stream["packets_per_s"]))),
+        rate_error=round(port["rate_error"], 4),
+        lateness_p99=port["lateness_p99"],
+    )
+
+
+def _registered() -> RunRegistry:
+    with registry_lock():
+        live = [other.label for other in registered() if other.live()]
+        if live:
+            raise CannotMeasure(f"another run is live on this machine ({', '.join(live)})")
+        registry = RunRegistry(secrets.token_hex(3))
+        owner = mark_of(os.getpid(), "calibration")
+        assert owner is not None
+        registry.create(RunRecord(registry.label, str(registry.folder), owner, "namespace"))
+    return registry
+
+
+def _figures(registry: RunRegistry, cell: Any, module: str, *words: str, network: bool = False) -> dict[str, Any]:
+    command = ["unshare", "--mount", *(["--net"] if network else []), "sh", "-c", _PRIVATE, "sh"]
+
+    def inside() -> None:
+        cells.join(cell)
+        die_with_parent()
+
+    process = subprocess.Popen(
+        [*command, sys.executable, "-m", module, *words], cwd=SOURCE, stdin=subprocess.DEVNULL, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=inside,
+        env={**os.environ, "TMPDIR": str(registry.folder)},
+    )  # fmt: skip
+    registry.note(process.pid, f"calibration {module}")
+    try:
+        out, said = process.communicate(timeout=_PATIENCE_S)
+    except subprocess.TimeoutExpired as fault:
+        process.kill()
+        process.wait()
+        raise CannotMeasure(f"{module} took more than {_PATIENCE_S:.0f} s") from fault
+    if process.returncode:
+        raise CannotMeasure(f"{module}: {(said.strip().splitlines() or ['no word'])[-1]}")
+    figures: dict[str, Any] = msgspec.json.decode(out)
+    return figures
