@@ -21,7 +21,8 @@ def main(arguments: argparse.Namespace) -> int:
     code = subprocess.run(command, cwd=SOURCE, check=False).returncode
     if not arguments.json:
         profile = kept()
-        words = "none of this host is kept, runs take the modelled one" if profile is None else profile.words()
-        age = "" if profile is None else f", {age_hours(profile):.1f} h old"
-        print(f"wire profile: {words}{age}; renew it with ./looplane calibrate")
+        words = "wire profile: none of this host is kept"
+        if profile is not None:
+            words = f"{profile.words()}, {age_hours(profile):.1f} h old"
+        print(f"{words}; renew it with ./looplane calibrate")
     return code
