@@ -13,10 +13,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from testbed.command import memory_bench
 from testbed.command.exit_codes import CommandError, ExitCode
 from testbed.command.places import EXPERIMENTS, SOURCE, is_root
 from testbed.command.telling import say
@@ -154,6 +156,12 @@ BENCHMARKS: dict[str, Benchmark] = {
         "comparing one port's whole queue tree with its setting", "us",
         lambda: list(_json_of("topologies.lane_bench", "check")), root=True,
     ),
+    **{
+        f"memory_mib_{kind}": Benchmark(
+            f"memory of {words} in a run (PSS)", "MiB", partial(memory_bench.memory_of, kind), root=True
+        )
+        for kind, words in memory_bench.KINDS.items()
+    },
     "simulated_events_per_s": Benchmark(
         "logged events of the demonstration a second", "events/s", _simulated_events
     ),
