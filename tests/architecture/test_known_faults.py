@@ -50,16 +50,16 @@ ROWS: dict[str, tuple[str, ...]] = {
     "B2 cut names collide": ("topologies/test_naming.py::test_nodes_that_begin_alike_get_different_interfaces",),
     "B3 dashes and dots in names": ("topologies/test_naming.py::test_odd_but_sound_names_are_taken",),
     "B5 address pools overlap": (
-        "topologies/test_docker_host.py::test_a_container_has_no_network_no_rights_and_only_what_is_mounted",
+        "topologies/test_docker_host.py::test_our_containers_need_nothing_of_dockers_address_pools",
     ),
-    "B6 pools run out": (
-        "topologies/test_docker_host.py::test_a_container_has_no_network_no_rights_and_only_what_is_mounted",
-    ),
+    "B6 pools run out": ("topologies/test_docker_host.py::test_our_containers_need_nothing_of_dockers_address_pools",),
     "B8 a firewall drops IPv4": (
+        "scenarios/test_verdicts.py::test_whoever_meddles_is_found_out",
         "scenarios/test_accidents_of_the_host.py::test_the_hosts_firewall_does_not_reach_a_runs_networks",
         "topologies/test_fabric.py::test_the_probe_names_the_way_that_is_broken",
     ),
     "B9 a firewall drops IPv6": (
+        "scenarios/test_verdicts.py::test_whoever_meddles_is_found_out",
         "scenarios/test_accidents_of_the_host.py::test_the_hosts_firewall_does_not_reach_a_runs_networks",
         "topologies/test_fabric.py::test_ipv6_is_off_and_bridged_frames_pass_no_firewall",
     ),
@@ -97,6 +97,7 @@ ROWS: dict[str, tuple[str, ...]] = {
         "testbed/experiment/test_summary.py::test_an_invalid_fidelity_is_an_error_and_not_a_failure",
         "scenarios/test_verdicts.py::test_no_starved_run_is_faithful",
     ),
+    "C18 odd round trips": ("topologies/test_calibration.py::test_the_host_is_measured_and_nothing_is_left",),
     "C20 a flap loses the configuration": ("topologies/test_lanes.py::test_a_link_that_went_down_and_up_is_as_before",),
     # RoCE
     "D1 rxe is not supported in a namespace": (
@@ -148,8 +149,6 @@ DO_NOT_APPLY: dict[str, str] = {
     "E3 a lease ends during the setup": "nobody books a machine; a worker renews its run's lease while it is set up",
     "E6 a kept offline survives a restart": "no state of a worker is kept; only runs have states",
     "E12 a worker flaps": "no worker sends a heartbeat through a proxy; a run's lease is renewed in the database",
-    "C18 odd round trips on a machine of many cores": "there is no jitter test before a run; jitter that hurts is seen "
-    "during it, as lateness of each node, and judged by the verdict",
 }
 """Row to the reason why there is nothing to test."""
 

@@ -28,6 +28,7 @@ def test_a_disturbed_second_wrecks_no_plan(packets: float, budget: int) -> None:
 
 @pytest.mark.root
 def test_the_host_is_measured_and_nothing_is_left() -> None:
+    """Fault C18: the spread of round trips on this very host is measured before a run, and shown by doctor."""
     before = {other.label for other in registered()}
     try:
         profile = measure()

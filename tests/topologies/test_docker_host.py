@@ -322,3 +322,28 @@ def test_the_recipe_has_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "version_info", (3, 99, 0, "final", 0), raising=False)
     monkeypatch.setattr(images, "_python", lambda: "3.99")
     assert images.recipe_digest() != first
+
+
+def test_our_containers_need_nothing_of_dockers_address_pools(
+    docker: Docker, image: str, label: str, soak: bool
+) -> None:
+    """Faults B5, B6: a network over our own subnet, and (soak) so many that no pool is left, are no obstacle."""
+    names = [f"looplane-{label}-net{number}" for number in range(41 if soak else 3)]
+    made: list[str] = []
+    refused = ""
+    try:
+        for name in names:
+            subnet = ["--subnet", "10.60.0.0/24"] if not made else []
+            try:
+                docker.run("network", "create", *subnet, name)
+            except ProgramFailed as fault:
+                refused = str(fault)
+                break
+            made.append(name)
+        assert made == names or (len(made) > 20 and "address pool" in refused), refused
+        assert docker.start_container(spec(label, image)) > 0
+        assert docker.fate(f"looplane-{label}-a") == ""
+    finally:
+        remove_all(docker, label)
+        for name in made:
+            docker.run("network", "rm", name)
