@@ -1,4 +1,4 @@
-"""A real server for the API's tests: the plan's machines in one process, and HTTP on the loopback."""
+"""What several tests here need: a real server of the API on the loopback, and a pair of real soft RNICs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from emulators.in_process import PacedServer
+from emulators.nic_pair import LinkedNamespaces, NicPair
 from emulators.openai_api import listen, make_application
 from testbed.events.log import Record, read_log
 from testbed.experiment.plan import Plan
@@ -120,3 +121,17 @@ def start_server(
 def server(start_server: Callable[..., RunningServer]) -> RunningServer:
     """A server of Llama-3 8B with a small ring."""
     return start_server(slots=64, max_batch=16, input_arena_tokens=65536, token_arena_tokens=65536)
+
+
+@pytest.fixture
+def pair() -> Iterator[NicPair]:
+    """A pair of soft RNICs of its own, for tests that break something."""
+    with NicPair() as pair:
+        yield pair
+
+
+@pytest.fixture
+def namespaces() -> Iterator[LinkedNamespaces]:
+    """Two network namespaces that a pair may be put into."""
+    with LinkedNamespaces() as namespaces:
+        yield namespaces

@@ -31,15 +31,9 @@ from testbed.machine import (
     Write,
 )
 from testbed.network.lanes import LaneTable
+from tests.emulators.nic_work import post, statuses
 
 MIB = 1 << 20
-
-
-@pytest.fixture
-def pair() -> Iterator[NicPair]:
-    """A pair of its own, for tests that break something."""
-    with NicPair() as pair:
-        yield pair
 
 
 @pytest.fixture(scope="module")
@@ -47,19 +41,6 @@ def steady() -> Iterator[NicPair]:
     """One pair for all tests that leave it as it was."""
     with NicPair() as pair:
         yield pair
-
-
-def _post(pair: NicPair, *verbs: Verb) -> list[Completion]:
-    software = pair.verbs[REQUESTER]
-    for verb in verbs:
-        software.post(verb)
-    found = wait_for(software, len(verbs))
-    assert all(isinstance(message, Completion) for message in found)
-    return found  # type: ignore[return-value]
-
-
-def _statuses(completions: list[Completion]) -> list[str]:
-    return [completion.status.name for completion in completions]
 
 
 # --- the verbs ----------------------------------------------------------------------------------------------------
@@ -70,10 +51,10 @@ def test_what_is_written_is_read_back(steady: NicPair, size: int) -> None:
     steady.memory.view[:] = bytes(REGION.size)
     data = os.urandom(size)
     place = steady.remote.at(3)
-    written, read = _post(
+    written, read = post(
         steady, Write(1, OWNER, remote=place, data=data), Read(2, OWNER, remote=place, length=size)
     )
-    assert _statuses([written, read]) == ["SUCCESS", "SUCCESS"]
+    assert statuses([written, read]) == ["SUCCESS", "SUCCESS"]
     assert read.data == data
     assert bytes(steady.memory.view[3 : 3 + size]) == data
     assert bytes(steady.memory.view[:3]) == bytes(3), "a byte before the place was touched"
@@ -91,9 +72,9 @@ def test_completions_come_in_the_order_of_posting(steady: NicPair) -> None:
             FetchAdd(ticket, OWNER, remote=place, addend=0),
         )
         verbs.append(kinds[ticket % 4])
-    completions = _post(steady, *verbs)
+    completions = post(steady, *verbs)
     assert [completion.ticket for completion in completions] == list(range(300))
-    assert set(_statuses(completions)) == {"SUCCESS"}
+    assert set(statuses(completions)) == {"SUCCESS"}
 
 
 def test_atomics_of_peer_and_owner_lose_nothing(steady: NicPair) -> None:
@@ -113,7 +94,7 @@ def test_atomics_of_peer_and_owner_lose_nothing(steady: NicPair) -> None:
 def test_compare_swap_says_what_was_there(steady: NicPair) -> None:
     word = steady.remote.at(128)
     steady.memory.store(128, 2**64 - 1)
-    miss, hit = _post(
+    miss, hit = post(
         steady,
         CompareSwap(1, OWNER, remote=word, expected=0, desired=9),
         CompareSwap(2, OWNER, remote=word, expected=2**64 - 1, desired=7),
@@ -125,7 +106,7 @@ def test_sends_land_in_lent_places_and_the_places_come_back(steady: NicPair) -> 
     owner = steady.verbs[OWNER]
     messages = [os.urandom(size) for size in (0, 1, 4096, 100)] * 10
     for ticket, message in enumerate(messages):
-        assert _statuses(_post(steady, Send(ticket, OWNER, data=message))) == ["SUCCESS"]
+        assert statuses(post(steady, Send(ticket, OWNER, data=message))) == ["SUCCESS"]
         assert wait_for(owner) == [Received(REQUESTER, message)]
     owner.post(Send(1, REQUESTER, data=b"and back"))
     assert wait_for(owner) == [Completion(1)]
@@ -134,7 +115,7 @@ def test_sends_land_in_lent_places_and_the_places_come_back(steady: NicPair) -> 
 
 def test_a_send_that_nobody_receives_ends_in_an_error() -> None:
     with NicPair(receives=0) as pair:
-        assert _statuses(_post(pair, Send(1, OWNER, data=b"hello"))) == ["RNR_RETRY_EXCEEDED"]
+        assert statuses(post(pair, Send(1, OWNER, data=b"hello"))) == ["RNR_RETRY_EXCEEDED"]
 
 
 @pytest.mark.parametrize(
@@ -148,7 +129,7 @@ def test_a_send_that_nobody_receives_ends_in_an_error() -> None:
 )
 def test_memory_that_was_not_lent_is_an_access_error_and_ends_the_queue_pair(pair: NicPair, verb: Verb) -> None:
     after = Write(2, OWNER, remote=pair.remote, data=b"too late")
-    assert _statuses(_post(pair, verb, after)) == ["REMOTE_ACCESS_ERROR", "FLUSHED"]
+    assert statuses(post(pair, verb, after)) == ["REMOTE_ACCESS_ERROR", "FLUSHED"]
     assert not any(pair.memory.view[:8])
 
 
@@ -166,7 +147,7 @@ def test_the_desk_declines_what_does_not_fit(steady: NicPair) -> None:
         steady.verbs[OWNER].register(_region(size=8192))
     with pytest.raises(NoNic, match="nowhere"):
         Verbs.connect(steady.folder / "nowhere", steady.plan.node(OWNER), timeout_s=0.05)
-    assert _statuses(_post(steady, Read(1, OWNER, remote=steady.remote, length=8))) == ["SUCCESS"]
+    assert statuses(post(steady, Read(1, OWNER, remote=steady.remote, length=8))) == ["SUCCESS"]
 
 
 def _region(**changes: object) -> type(REGION):  # type: ignore[valid-type]
@@ -181,7 +162,7 @@ def test_babble_at_the_socket_harms_nobody(steady: NicPair) -> None:
             babbler.settimeout(2)
             babbler.send(noise)
             assert b"agreed" not in babbler.recv(4096)
-    assert _statuses(_post(steady, Read(1, OWNER, remote=steady.remote, length=8))) == ["SUCCESS"]
+    assert statuses(post(steady, Read(1, OWNER, remote=steady.remote, length=8))) == ["SUCCESS"]
 
 
 def test_a_forged_work_request_is_refused_and_a_forged_counter_ends_the_software(pair: NicPair) -> None:
@@ -210,7 +191,7 @@ def test_a_forged_work_request_is_refused_and_a_forged_counter_ends_the_software
     assert wait_for(software) == [Completion(1, CompletionStatus.FLUSHED)]
     software.close()
     pair.verbs[REQUESTER] = pair.connect(REQUESTER)
-    assert _statuses(_post(pair, Read(1, OWNER, remote=pair.remote, length=8))) == ["SUCCESS"]
+    assert statuses(post(pair, Read(1, OWNER, remote=pair.remote, length=8))) == ["SUCCESS"]
 
 
 # --- start, end and log -------------------------------------------------------------------------------------------
@@ -286,9 +267,9 @@ def test_the_log_is_in_true_time_and_complete(pair: NicPair) -> None:
     epoch = time.monotonic_ns()
     (pair.folder / "control" / "draft").write_text(f'{{"epoch_monotonic_ns": {epoch}, "dilation": 10.0}}')
     (pair.folder / "control" / "draft").rename(pair.folder / "control" / "start.json")
-    _post(pair, Write(1, OWNER, remote=pair.remote, data=bytes(40_000)))
+    post(pair, Write(1, OWNER, remote=pair.remote, data=bytes(40_000)))
     time.sleep(1.3)
-    _post(pair, Write(2, OWNER, remote=pair.remote, data=bytes(40_000)))
+    post(pair, Write(2, OWNER, remote=pair.remote, data=bytes(40_000)))
     pair.processes[OWNER].terminate()
     assert pair.processes[OWNER].wait(timeout=5) == 0
     wall = time.monotonic_ns() - epoch
@@ -309,7 +290,7 @@ def test_the_log_is_in_true_time_and_complete(pair: NicPair) -> None:
 def test_the_uplink_is_never_faster_than_its_rate() -> None:
     with NicPair(rate_bits_per_s=100_000_000) as pair:
         start = time.monotonic_ns()
-        assert _statuses(_post(pair, Write(1, OWNER, remote=pair.remote, data=bytes(MIB)))) == ["SUCCESS"]
+        assert statuses(post(pair, Write(1, OWNER, remote=pair.remote, data=bytes(MIB)))) == ["SUCCESS"]
         # 256 packets of 4,096 + 58 bytes, less the first, which leaves at once, and what may be made up for.
         assert time.monotonic_ns() - start >= 255 * 4154 * 80 - MAKE_UP
 
@@ -346,12 +327,6 @@ while seen < int(sys.argv[1]):
 """
 
 
-@pytest.fixture
-def namespaces() -> Iterator[LinkedNamespaces]:
-    with LinkedNamespaces() as namespaces:
-        yield namespaces
-
-
 @pytest.mark.root
 def test_packets_on_the_wire_are_rocev2_with_id_0_and_the_levels_dscp(namespaces: LinkedNamespaces) -> None:
     from scapy.contrib.roce import BTH
@@ -363,7 +338,7 @@ def test_packets_on_the_wire_are_rocev2_with_id_0_and_the_levels_dscp(namespaces
         assert capture.stdout is not None
         assert capture.stdout.readline() == "ready\n"
         try:
-            _post(
+            post(
                 pair,
                 Write(1, OWNER, 2, remote=pair.remote, data=os.urandom(10_001)),
                 Read(2, OWNER, 2, remote=pair.remote, length=9_001),
@@ -392,15 +367,15 @@ def test_packets_on_the_wire_are_rocev2_with_id_0_and_the_levels_dscp(namespaces
 @pytest.mark.root
 def test_a_link_that_is_deleted_ends_verbs_with_an_error(namespaces: LinkedNamespaces) -> None:
     with NicPair(namespaces) as pair:
-        assert _statuses(_post(pair, Write(1, OWNER, remote=pair.remote, data=b"x"))) == ["SUCCESS"]
+        assert statuses(post(pair, Write(1, OWNER, remote=pair.remote, data=b"x"))) == ["SUCCESS"]
         for ticket in range(50):
             pair.verbs[REQUESTER].post(Write(ticket, OWNER, remote=pair.remote, data=bytes(MIB)))
         namespaces.cut(0)
         ended = wait_for(pair.verbs[REQUESTER], 50)
-        statuses = [message.status.name for message in ended if isinstance(message, Completion)]
-        assert len(statuses) == 50
-        assert statuses[-1] == "FLUSHED"
-        assert statuses.count("RETRY_EXCEEDED") == 1
+        names = [message.status.name for message in ended if isinstance(message, Completion)]
+        assert len(names) == 50
+        assert names[-1] == "FLUSHED"
+        assert names.count("RETRY_EXCEEDED") == 1
         assert pair.processes[REQUESTER].poll() is None, "the NIC died with its link"
 
 
@@ -411,7 +386,7 @@ def test_it_becomes_hardware_where_the_host_permits() -> None:
             assert os.sched_getscheduler(process.pid) == os.SCHED_FIFO
             assert os.sched_getparam(process.pid).sched_priority == 7
             assert os.sched_getaffinity(process.pid) == {0}
-        assert _statuses(_post(pair, Write(1, OWNER, remote=pair.remote, data=b"x"))) == ["SUCCESS"]
+        assert statuses(post(pair, Write(1, OWNER, remote=pair.remote, data=b"x"))) == ["SUCCESS"]
 
 
 @pytest.mark.root

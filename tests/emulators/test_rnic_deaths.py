@@ -24,30 +24,9 @@ from testbed.machine import (
     Read,
     Received,
     Send,
-    Verb,
     Write,
 )
-
-
-@pytest.fixture
-def pair() -> Iterator[NicPair]:
-    """A pair of its own, since every test breaks something."""
-    with NicPair() as pair:
-        yield pair
-
-
-def _post(pair: NicPair, *verbs: Verb) -> list[Completion]:
-    software = pair.verbs[REQUESTER]
-    for verb in verbs:
-        software.post(verb)
-    found = wait_for(software, len(verbs))
-    assert all(isinstance(message, Completion) for message in found)
-    return found  # type: ignore[return-value]
-
-
-def _statuses(completions: list[Completion]) -> list[str]:
-    return [completion.status.name for completion in completions]
-
+from tests.emulators.nic_work import post, statuses
 
 # --- software that sleeps, stops, dies ----------------------------------------------------------------------------
 
@@ -86,8 +65,8 @@ def test_one_sided_verbs_do_not_need_the_owners_software(lent: tuple[NicPair, su
     lender.send_signal(signal.SIGSTOP)
     while Path(f"/proc/{lender.pid}/stat").read_text().split()[2] != "T":
         time.sleep(0.01)
-    (counted,) = _post(pair, Read(1, OWNER, remote=pair.remote.at(64), length=8))
-    completions = _post(
+    (counted,) = post(pair, Read(1, OWNER, remote=pair.remote.at(64), length=8))
+    completions = post(
         pair,
         Read(2, OWNER, remote=pair.remote, length=5),
         Write(3, OWNER, remote=pair.remote.at(8), data=b"while stopped"),
@@ -95,7 +74,7 @@ def test_one_sided_verbs_do_not_need_the_owners_software(lent: tuple[NicPair, su
         FetchAdd(5, OWNER, remote=pair.remote.at(32), addend=6),
         Read(6, OWNER, remote=pair.remote, length=72),
     )
-    assert set(_statuses(completions)) == {"SUCCESS"}
+    assert set(statuses(completions)) == {"SUCCESS"}
     assert completions[0].data == b"alive"
     after = completions[-1].data
     assert after[8:21] == b"while stopped"
@@ -109,16 +88,16 @@ def test_software_that_is_killed_leaves_its_memory_and_may_come_again(
     pair, lender = lent
     lender.kill()
     lender.wait()
-    (read,) = _post(pair, Read(1, OWNER, remote=pair.remote, length=5))
+    (read,) = post(pair, Read(1, OWNER, remote=pair.remote, length=5))
     assert read.data == b"alive", "the region went with its software"
     again = pair.verbs[OWNER] = pair.connect(OWNER)
     memory = again.register(REGION)
     memory.view[:5] = b"newer"
-    (read,) = _post(pair, Read(2, OWNER, remote=pair.remote, length=5))
+    (read,) = post(pair, Read(2, OWNER, remote=pair.remote, length=5))
     assert read.data == b"newer"
     # The receives that the dead one lent are used by the new one: each SEND lands once, none is lost.
     for ticket in range(40):
-        assert _statuses(_post(pair, Send(ticket, OWNER, data=b"%d" % ticket))) == ["SUCCESS"]
+        assert statuses(post(pair, Send(ticket, OWNER, data=b"%d" % ticket))) == ["SUCCESS"]
         assert wait_for(again) == [Received(REQUESTER, b"%d" % ticket)]
     memory.close()
 
@@ -202,9 +181,9 @@ def test_a_caller_that_only_polls_learns_that_the_nic_is_gone(pair: NicPair) -> 
 def test_a_peer_that_is_gone_ends_verbs_by_retry_limit(pair: NicPair) -> None:
     pair.processes[OWNER].kill()
     pair.processes[OWNER].wait()
-    completions = _post(
+    completions = post(
         pair,
         Read(1, OWNER, remote=pair.remote, length=100_000),
         Write(2, OWNER, remote=pair.remote, data=b"x"),
     )
-    assert _statuses(completions) == ["RETRY_EXCEEDED", "FLUSHED"]
+    assert statuses(completions) == ["RETRY_EXCEEDED", "FLUSHED"]

@@ -10,7 +10,6 @@ import os
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -79,12 +78,6 @@ def test_faults_change_no_byte_and_are_repaired_within_bounds(kind: str, rate: f
     if rate > 0.02:
         assert total["icrc_errors"] > 0 or kind != "corrupt"
         assert total["resent"] > 0 or kind == "duplicate"
-
-
-@pytest.fixture
-def namespaces() -> Iterator[LinkedNamespaces]:
-    with LinkedNamespaces() as namespaces:
-        yield namespaces
 
 
 @pytest.mark.root

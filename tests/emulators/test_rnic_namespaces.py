@@ -8,7 +8,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -21,12 +21,6 @@ from testbed.machine import Completion, CompletionStatus, FetchAdd, Read, Write
 pytestmark = pytest.mark.root
 ROCE_PORT = ":12B7"
 """4791, as /proc/net/udp writes it."""
-
-
-@pytest.fixture
-def namespaces() -> Iterator[LinkedNamespaces]:
-    with LinkedNamespaces() as namespaces:
-        yield namespaces
 
 
 def ports_open_beside(pid: int | str) -> int:
