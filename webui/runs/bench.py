@@ -87,6 +87,8 @@ class EmulationBench:
             if settings.RUNNERD_EXPECTED:
                 raise BenchBusy("the privileged runner does not answer yet") from fault
             raise BenchError(str(fault)) from fault
+        except OSError as fault:  # it ended over our question; whether it began the run, it says when it is back
+            raise BenchBusy(f"the privileged runner broke off: {fault}") from fault
         error = answer.get("error")
         if error == "busy":
             raise BenchBusy(str(answer.get("detail") or "the bench has another run"))

@@ -81,6 +81,13 @@ def test_exists_is_an_adoption_busy_waits_and_the_rest_is_an_error(daemon: Daemo
         EmulationBench().start(run)
 
 
+def test_a_runner_that_ends_over_the_question_is_asked_again(daemon: Daemon, run: Run) -> None:
+    """A worker that adopts a run at the moment at which runnerd is killed has not failed."""
+    daemon.answers["start"] = b""
+    with pytest.raises(BenchBusy, match="broke off"):
+        EmulationBench().start(run)
+
+
 def test_nobody_at_the_socket_is_said_with_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
 ) -> None:
