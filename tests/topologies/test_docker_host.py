@@ -269,8 +269,10 @@ def test_a_build_that_is_cancelled_ends_at_once_with_all_that_it_started(tmp_pat
     began = time.monotonic()
     with pytest.raises(Cancelled):
         run_watched(["bash", "-c", script.replace("setsid sh", "setsid bash")], cancel_when_ready, timeout_s=30)
-    assert time.monotonic() - began < 10
-    assert not [path for path in Path("/proc").glob("[0-9]*/cmdline") if _words(path).startswith(mark)]
+    # The namespace's first process is killed with its parent, and the kernel then kills the rest a moment later.
+    while left := [path for path in Path("/proc").glob("[0-9]*/cmdline") if _words(path).startswith(mark)]:
+        assert time.monotonic() - began < 10, left
+        time.sleep(0.02)
 
 
 def _words(path: Path) -> str:
