@@ -15,7 +15,7 @@ from emulators.device_accelerator import SOCKET_VARIABLE, DeviceExecutor
 from emulators.node import NodeRun, run_node
 from emulators.promptness import ACCELERATOR_TURN, ask_for_turns
 from emulators.provisioning import wait_for_provisions
-from testbed.events.schema import HardwareEngaged
+from testbed.events.fidelity_events import HardwareEngaged
 from testbed.experiment.assembly import assemble_node, parameters_of
 from testbed.serving.tokens import deepseek_vocabulary
 

@@ -30,9 +30,9 @@ from emulators.server_port import FrontEndPort
 from emulators.timers import DeadlineTimer
 from testbed.clocks.node_host import NodeHost
 from testbed.clocks.wall import Beat, Epoch, Lateness, WallTime
+from testbed.events.fidelity_events import ClockLate
 from testbed.events.log import EventWriter
 from testbed.events.schema import (
-    ClockLate,
     LineLogged,
     NodeHeartbeat,
     NodeReady,

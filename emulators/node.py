@@ -48,8 +48,9 @@ from emulators.shared_memory import SharedMemory
 from emulators.verbs import Verbs
 from testbed.clocks.node_host import Accelerator, NodeHost
 from testbed.clocks.wall import Beat, Epoch, Lateness, RoundTrips, WallTime
+from testbed.events.fidelity_events import ClockLate, HardwareEngaged
 from testbed.events.log import EventWriter
-from testbed.events.schema import ClockLate, HardwareEngaged, LineLogged, NodeHeartbeat, NodeReady, NodeStopped
+from testbed.events.schema import LineLogged, NodeHeartbeat, NodeReady, NodeStopped
 from testbed.machine import Completion, CompletionStatus, Deliver, Event, Machine, MachineError, Message, Verb
 from testbed.network.connection import ConnectionSettings
 from testbed.units import MICROSECOND, MILLISECOND, SECOND, Nanoseconds

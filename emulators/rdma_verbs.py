@@ -21,6 +21,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from emulators.rdma_attributes import STATUS, Ends
 from emulators.rdma_device import RdmaDevice, RnicUnfit, address_of
 from emulators.rdma_ends import NodeEnds, PairEnd, RegionEnd, Translation, await_ends, write_ends
@@ -45,6 +47,7 @@ from testbed.machine import (
     Write,
 )
 from testbed.network.connection import ConnectionSettings
+from testbed.network.routes import Routes
 
 JOIN_PATIENCE_S = 20.0
 _OPCODES: dict[type[Verb], str] = {
@@ -97,7 +100,8 @@ class RdmaVerbs:
         self._base = address_of(self._memory)
         self._regions: list[RegionEnd] = []
         self._pairs: list[_Pair] = []
-        self._routes: dict[tuple[str, int | None], _Pair] = {}
+        self._routes = Routes(node.queue_pairs)
+        self._pair_of: dict[int, _Pair] = {}
         self._number = 0
         self._in_flight: dict[int, tuple[_Pair, Verb, int, int]] = {}
         self._receives: dict[int, tuple[_Pair, Any, int]] = {}
@@ -163,7 +167,7 @@ class RdmaVerbs:
 
         Raises `UnknownPeer` and `QueueFull`; the verb was then not taken. All else ends in its completion.
         """
-        if (verb.peer, verb.service_level) not in self._routes and (verb.peer, None) not in self._routes:
+        if self._routes.number(verb) is None:
             raise UnknownPeer(self._node.name, verb.peer)
         if self.lost:
             self._ready.append(Completion(verb.ticket, CompletionStatus.FLUSHED))
@@ -232,9 +236,8 @@ class RdmaVerbs:
         for plan in plans:
             pair = _Pair(plan, device.make_pair(depth, receives), depth)
             self._pairs.append(pair)
-            self._routes.setdefault((plan.peer, plan.service_level), pair)
-            self._routes.setdefault((plan.peer, None), pair)
-            for _ in range(receives):
+            self._pair_of[plan.number] = pair
+            for _ in range(receives if plan.messages else 0):
                 self._lend(pair, receive_bytes, key)
 
     def _lend(self, pair: _Pair, length: int, key: int) -> None:
@@ -263,7 +266,10 @@ class RdmaVerbs:
 
     def _place(self, verb: Verb) -> bool:
         """Gives a verb to the RNIC; False if there is no room, in its queue or for its bytes."""
-        pair = self._routes.get((verb.peer, verb.service_level)) or self._routes[verb.peer, None]
+        number = self._routes.number(verb)
+        if number is None:
+            raise UnknownPeer(self._node.name, verb.peer)
+        pair = self._pair_of[number]
         if pair.translation is None:
             raise VerbsError(f"{self._node.name} has not joined {verb.peer} yet")
         work = WORK.get(type(verb))
@@ -380,5 +386,5 @@ class RdmaVerbs:
 def _snapshot(verb: Verb) -> Verb:
     """The verb with its data copied: what waits must not change with the caller's buffer."""
     if isinstance(verb, Write) and not isinstance(verb.data, bytes):
-        return Write(verb.ticket, verb.peer, verb.service_level, remote=verb.remote, data=bytes(verb.data))
+        return msgspec.structs.replace(verb, data=bytes(verb.data))
     return verb

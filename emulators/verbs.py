@@ -18,6 +18,8 @@ from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
+
 from emulators import control_socket
 from emulators.control_socket import Agreed, Declined, Hello, Reconnect, Register
 from emulators.shared_memory import SharedMemory
@@ -33,6 +35,7 @@ from testbed.machine import (
     Verb,
     Write,
 )
+from testbed.network.routes import Routes
 
 DEFAULT_SIZES = QueueSizes()
 _ATTEMPT_S = 0.02
@@ -98,7 +101,7 @@ class Verbs:
         # Edge-triggered: a ring need not be read off the eventfd, which saves a system call a wake.
         self._epoll.register(notify, select.EPOLLIN | select.EPOLLET)
         self._epoll.register(connection, select.EPOLLIN | select.EPOLLRDHUP)
-        self._queue_pairs = _queue_pairs_by_peer(node)
+        self._routes = Routes(node.queue_pairs)
         self._peers = {pair.number: pair.peer for pair in node.queue_pairs}
         self._number = 0
         self._in_flight: dict[int, tuple[int, int, int]] = {}
@@ -136,7 +139,7 @@ class Verbs:
         try:
             hello = Hello(node=node.name, pid=os.getpid(), sizes=sizes)
             verbs._ask(hello, (queues.memory.fd, doorbell, notify))
-            for pair in node.queue_pairs:
+            for pair in (each for each in node.queue_pairs if each.messages):
                 for _ in range(receives):
                     verbs._lend(pair.number, receive_bytes)
         except BaseException:
@@ -171,7 +174,14 @@ class Verbs:
         The peer's software must ask for the same turn; until it has, verbs run into RETRY_EXCEEDED. What was posted
         before ends FLUSHED. Raises `UnknownPeer`, `NicDeclined` if that connection has been already.
         """
-        number = self._queue_pairs.get((peer, service_level))
+        number = next(
+            (
+                pair.number
+                for pair in self._node.queue_pairs
+                if pair.peer == peer and service_level in (None, pair.service_level)
+            ),
+            None,
+        )
         if number is None:
             raise UnknownPeer(self._node.name, peer)
         self.ring_doorbell()
@@ -182,7 +192,7 @@ class Verbs:
 
         Raises `UnknownPeer` and `QueueFull`; the verb was then not taken. All else ends in its completion.
         """
-        if (verb.peer, verb.service_level) not in self._queue_pairs and (verb.peer, None) not in self._queue_pairs:
+        if self._routes.number(verb) is None:
             raise UnknownPeer(self._node.name, verb.peer)
         if self.lost:
             self._ready.append(Completion(verb.ticket, CompletionStatus.FLUSHED))
@@ -274,8 +284,9 @@ class Verbs:
         """Puts a verb into the ring; False if there is no room, for its entry or for its bytes."""
         if len(self._in_flight) + len(self._receives) >= self._requests.capacity or not self._requests.room():
             return False
-        pairs = self._queue_pairs
-        pair = pairs.get((verb.peer, verb.service_level)) or pairs[verb.peer, None]
+        pair = self._routes.number(verb)
+        if pair is None:
+            raise UnknownPeer(self._node.name, verb.peer)
         work = WORK.get(type(verb))
         if work is None:
             raise VerbsError(f"{type(verb).__name__} is no verb that a NIC knows")
@@ -346,19 +357,10 @@ class Verbs:
         self._ready += [Completion(ticket, CompletionStatus.FLUSHED) for ticket in tickets]
 
 
-def _queue_pairs_by_peer(node: NodePlan) -> dict[tuple[str, int | None], int]:
-    """Queue pair for (peer, service level); (peer, None) is the first one, for levels without one of their own."""
-    numbers: dict[tuple[str, int | None], int] = {}
-    for pair in node.queue_pairs:
-        numbers.setdefault((pair.peer, pair.service_level), pair.number)
-        numbers.setdefault((pair.peer, None), pair.number)
-    return numbers
-
-
 def _snapshot(verb: Verb) -> Verb:
     """The verb with its data copied: what waits must not change with the caller's buffer."""
     if isinstance(verb, Write) and not isinstance(verb.data, bytes):
-        return Write(verb.ticket, verb.peer, verb.service_level, remote=verb.remote, data=bytes(verb.data))
+        return msgspec.structs.replace(verb, data=bytes(verb.data))
     return verb
 
 

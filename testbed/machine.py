@@ -46,9 +46,11 @@ class Verb(Effect, frozen=True):
     ticket: int
     """Chosen by the machine, unique among its verbs in flight (the `wr_id` of libibverbs)."""
     peer: str
-    """Name of the node at the other end of the queue pair, as in the plan."""
+    """Name of the node at the other end of the queue pair, as in the plan; `de0.cnic3` for one port of it."""
     service_level: int = 0
     """InfiniBand service level 0-15; the port maps it to a virtual lane."""
+    interface: str = ""
+    """Own port by which it leaves; empty: that of the first queue pair that fits (`testbed.network.routes`)."""
 
 
 class Write(Verb, frozen=True, kw_only=True):
@@ -56,6 +58,8 @@ class Write(Verb, frozen=True, kw_only=True):
 
     remote: RemoteAddress
     data: bytes | bytearray | memoryview
+    source: str = ""
+    """Name of the own region that the data were gathered from (the local key of libibverbs); empty for inline data."""
 
 
 class Read(Verb, frozen=True, kw_only=True):

@@ -23,6 +23,15 @@ GBIT_PER_S = 1_000_000_000
 """Bits per second in one Gbit/s."""
 
 
+IMAGE_FLOOR = 16
+"""Least bytes of an image: what its stamp needs."""
+
+
+def image_bytes(true_bytes: int, scale: int) -> int:
+    """Bytes of the image that stands for `true_bytes` of KV: one for `scale` true ones, and room for its stamp."""
+    return max(IMAGE_FLOOR, -(-true_bytes // scale))
+
+
 def serialization_time(size_bytes: int, rate_bits_per_s: int) -> Nanoseconds:
     """Time that `size_bytes` occupy a link of `rate_bits_per_s`, rounded up to whole nanoseconds."""
     return -(-size_bytes * 8 * SECOND // rate_bits_per_s)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from testbed.events.schema import HardwareEngaged, LanesApplied
+from testbed.events.fidelity_events import HardwareEngaged, LanesApplied
 from testbed.experiment.plan import NodePlan, Plan
 from topologies import docker_host, images, lane_queues, lanes, reaper
 from topologies.accelerators import socket_of

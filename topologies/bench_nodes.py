@@ -16,8 +16,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from testbed.events.fidelity_events import CaptureFinished
 from testbed.events.log import EventWriter, decode_record
-from testbed.events.schema import CaptureFinished, NodeStopped
+from testbed.events.schema import NodeStopped
 from testbed.experiment.plan import NodePlan, Plan
 from testbed.experiment.server_address import API_PORT, front_address, server_of
 from topologies import silicon
@@ -296,4 +297,3 @@ class BenchNodes:
 
     def _capture_state(self, name: str) -> Path:
         return self._folder / "control" / f"capture-{name}.json"
-

@@ -38,7 +38,7 @@ with warnings.catch_warnings():  # mininet imports distutils, which Python 3.11 
 
 import msgspec
 
-from testbed.events.schema import HardwareEngaged
+from testbed.events.fidelity_events import HardwareEngaged
 from testbed.experiment.plan import FabricPlan, NodePlan, Plan, PortPlan
 from topologies.hardware import Lending, network_path
 from topologies.namespaces import network_of, set_sysctl

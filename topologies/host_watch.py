@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from testbed.events.schema import HostChanged
+from testbed.events.fidelity_events import HostChanged
 from topologies import lanes
 from topologies.fabric import Fabric
 from topologies.lane_queues import PortQueues

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from testbed.command.exit_codes import ExitCode
-from testbed.events.schema import LanesApplied
+from testbed.events.fidelity_events import LanesApplied
 from testbed.experiment.plan import read_plan
 from testbed.network.lanes import LaneTable
 from topologies.fabric import SwitchPort

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from testbed.events.schema import CpuMeasured, LinkMeasured
+from testbed.events.fidelity_events import CpuMeasured, LinkMeasured
 from testbed.experiment.plan import Plan
 from testbed.experiment.planning import packets_per_second
 from testbed.network.wire_profile import modelled

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from testbed.events.schema import WaitMeasured
+from testbed.events.fidelity_events import WaitMeasured
 
 
 class _Account(NamedTuple):

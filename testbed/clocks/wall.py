@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from testbed.events.schema import ClockMeasured, VerbsMeasured
+from testbed.events.fidelity_events import ClockMeasured, VerbsMeasured
 from testbed.machine import CompareSwap, FetchAdd, Read, Send, Verb, Write
 from testbed.units import MILLISECOND, Nanoseconds
 

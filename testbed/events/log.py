@@ -312,9 +312,7 @@ def tail_bytes(
     return found, Cursor(offsets)
 
 
-def tail(
-    folder: Path | str, cursor: Cursor = START, limit: int = 4 * MIB
-) -> tuple[list[Record], Cursor]:
+def tail(folder: Path | str, cursor: Cursor = START, limit: int = 4 * MIB) -> tuple[list[Record], Cursor]:
     """As `tail_bytes`, but decoded: file by file, each in its own order (`ordering.order` sorts).
 
     Raises `BadRecord`.

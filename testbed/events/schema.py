@@ -1,4 +1,4 @@
-"""Every event that Looplane logs, in one place.
+"""Every event that Looplane logs, in one place; those of KV traffic and of fidelity in modules of their own.
 
 An event says what *has* happened (`noun.verbed`). It holds facts in true units; the driver that logs it adds `t`
 (true nanoseconds since the run's epoch), `node` and `seq` (see `testbed.events.log`). Unknown fields are refused.
@@ -12,6 +12,36 @@ from __future__ import annotations
 
 from typing import ClassVar, TypeAlias, Union
 
+from testbed.events.fidelity_events import (
+    CaptureFinished,
+    ClockLate,
+    ClockMeasured,
+    CpuMeasured,
+    FidelityJudged,
+    HardwareEngaged,
+    HostChanged,
+    LanesApplied,
+    LinkMeasured,
+    RnicMeasured,
+    VerbsMeasured,
+    WaitMeasured,
+)
+from testbed.events.kv_events import (
+    AttentionMeasured,
+    BlockRejected,
+    BufferMeasured,
+    ChunkServed,
+    CollectiveFinished,
+    EngineMeasured,
+    ForwardFinished,
+    NodeLost,
+    PathChosen,
+    ReadQueueMeasured,
+    TransferFinished,
+    TurnPlaced,
+    TurnReplaced,
+    TurnStage,
+)
 from testbed.machine import Event
 from testbed.units import Nanoseconds
 
@@ -342,145 +372,6 @@ class RequestFailed(Event, frozen=True, tag="request.failed"):
     level: ClassVar[str] = "warning"
 
 
-# --- fidelity: what a wall-clock run measures about itself -----------------------------------------------------------
-
-
-class ClockMeasured(Event, frozen=True, tag="clock.measured"):
-    """How late this node woke since the last such event, in *wall* nanoseconds."""
-
-    wakes: int
-    p50: Nanoseconds
-    p99: Nanoseconds
-    worst: Nanoseconds
-    level: ClassVar[str] = "debug"
-
-
-class ClockLate(Event, frozen=True, tag="clock.late"):
-    """One wake was later than the threshold, in wall nanoseconds."""
-
-    lateness: Nanoseconds
-    level: ClassVar[str] = "warning"
-
-
-class VerbsMeasured(Event, frozen=True, tag="verbs.measured"):
-    """Round trips in *wall* nanoseconds since the last such event, of verbs posted while none was in flight."""
-
-    kind: str
-    """read, write, swap, add or send."""
-    bytes: int
-    """Of the largest message; those of one event lie between two powers of two."""
-    n: int
-    p50: Nanoseconds
-    p99: Nanoseconds
-    level: ClassVar[str] = "debug"
-
-
-class LinkMeasured(Event, frozen=True, tag="link.measured"):
-    """A port's counters over `interval` (wall nanoseconds), read from the kernel; rates already in true units."""
-
-    port: str
-    lane: int
-    """Virtual lane, or -1 for the whole port."""
-    interval: Nanoseconds
-    bytes: int
-    packets: int
-    drops: int
-    rate_bits_per_s: int
-    setting_bits_per_s: int
-    level: ClassVar[str] = "debug"
-
-
-class RnicMeasured(Event, frozen=True, tag="rnic.measured"):
-    """A soft RNIC's counters since the last such event."""
-
-    rnic: str
-    """The node whose NIC it is; `node` itself is the record's own key."""
-    packets_sent: int
-    packets_received: int
-    resent: int
-    naks: int
-    icrc_errors: int
-    sequence_errors: int
-    level: ClassVar[str] = "debug"
-
-
-class CpuMeasured(Event, frozen=True, tag="cpu.measured"):
-    """Share of time in which some task waited for a CPU, in percent (PSI); -1 where the kernel has no PSI."""
-
-    some_percent: float
-    busy_percent: float
-    level: ClassVar[str] = "debug"
-
-
-class WaitMeasured(Event, frozen=True, tag="wait.measured"):
-    """How long one process of the run stood ready to run and had no CPU since the last such event (schedstat)."""
-
-    process: str
-    """`node gpu0`, or `nic gpu0` for its soft RNIC."""
-    interval: Nanoseconds
-    """Wall time since the reading before."""
-    waited: Nanoseconds
-    """Of all its threads together, wall nanoseconds."""
-    ran: Nanoseconds
-    """CPU time of all its threads."""
-    looks: int
-    """How often the bench looked at its state in that time."""
-    stopped: int
-    """How many of these looks found it stopped by a signal."""
-    level: ClassVar[str] = "debug"
-
-
-class HostChanged(Event, frozen=True, tag="host.changed"):
-    """What the run rests on is not as the bench has set it: somebody else has changed it."""
-
-    what: str
-    """`lanes gpu0.cnic0`, `firewall of dpu0`, `bridge-nf-call-iptables of switch compute`."""
-    detail: str
-    level: ClassVar[str] = "warning"
-
-
-class LanesApplied(Event, frozen=True, tag="lanes.applied"):
-    """The classes of a port, as read back from the kernel after setting them."""
-
-    port: str
-    setting_bits_per_s: int
-    classes: tuple[str, ...]
-
-
-class CaptureFinished(Event, frozen=True, tag="capture.finished"):
-    """A capture file is complete."""
-
-    port: str
-    file: str
-    packets: int
-    whole: bool = True
-    """False if it reached its limit of size, so that later packets are not in it."""
-    lost: int = 0
-    """Frames that found no room in the capture's buffer."""
-    clock_drift: Nanoseconds = 0
-    """How far the clock that stamps frames has moved against the run's own while the capture ran."""
-
-
-class HardwareEngaged(Event, frozen=True, tag="hardware.engaged"):
-    """A real part has taken the place of an emulated one."""
-
-    seam: str
-    """port, uplink, rnic, accelerator or storage."""
-    place: str
-    """What it stands for, as gpu0.cnic0."""
-    device: str
-    """What it is called where it comes from."""
-    facts: tuple[str, ...] = ()
-    """What could be read of it, as `driver mlx5_core`; whose time a figure is."""
-
-
-class FidelityJudged(Event, frozen=True, tag="fidelity.judged"):
-    """The verdict: faithful, degraded or invalid, with a reason for each threshold that was crossed."""
-
-    verdict: str
-    reasons: tuple[str, ...]
-
-
 AnyEvent: TypeAlias = Union[  # noqa: UP007  # msgspec wants one flat tagged union
     RunStarted, RunFinished, StageEntered, NodeReady, NodeHeartbeat, NodeStopped, HostProvisioned, LineLogged,
     RequestArrived, RequestTokenised, SlotSought, SlotFound, PromptWritten, RequestRefused, RequestAbandoned,
@@ -489,6 +380,8 @@ AnyEvent: TypeAlias = Union[  # noqa: UP007  # msgspec wants one flat tagged uni
     VerbFailed, RequestSent, TokenReceived, RequestFinished, RequestFailed, ClockMeasured, ClockLate, LinkMeasured,
     RnicMeasured, CpuMeasured, LanesApplied, CaptureFinished, FidelityJudged, HardwareEngaged,
     VerbsMeasured, WaitMeasured, HostChanged,
+    TurnPlaced, PathChosen, TurnStage, TransferFinished, CollectiveFinished, ForwardFinished, EngineMeasured,
+    AttentionMeasured, ReadQueueMeasured, BufferMeasured, BlockRejected, ChunkServed, NodeLost, TurnReplaced,
 ]  # fmt: skip
 """The whole schema as one tagged union."""
 

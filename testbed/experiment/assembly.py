@@ -19,7 +19,7 @@ from testbed.blink.persistent_scheduler import PersistentScheduler
 from testbed.blink.provisioning import provision
 from testbed.clocks.node_host import Accelerator
 from testbed.events.schema import HostProvisioned
-from testbed.experiment.plan import NodePlan, Plan
+from testbed.experiment.plan import NodePlan, Plan, Role
 from testbed.machine import Machine, RemoteAddress
 from testbed.network.memory_region import LocalMemory
 from testbed.serving.cost_model import CostModel, read_profile
@@ -41,22 +41,43 @@ class RegionOutline(NamedTuple):
 
     name: str
     size: int
+    """Bytes; true ones where `bulk`, and the plan has room for the images of so many (`testbed.units.image_bytes`)."""
     bulk: bool = False
+    """Holds images of KV or weights: one byte for `byte_scale` true ones."""
+    grain: int = 1
+    """True bytes of the smallest thing that has an image of its own, where `bulk`."""
+    dram: bool = False
+    """Lies in the host's memory and not in a device's."""
+
+
+class ConnectionOutline(NamedTuple):
+    """One end of a queue pair. The other end must be outlined too, with the same service level."""
+
+    interface: str
+    peer: str
+    """Name of the node; the node's own for loop-back."""
+    peer_interface: str
+    service_level: int = 0
+    """The port's table maps it to a virtual lane."""
+    messages: bool = True
+    """Whether SENDs come over it; pairs that carry WRITEs and READs alone need no receives."""
 
 
 class NodeOutline(NamedTuple):
     """A node that a system needs, before it has addresses."""
 
     name: str
-    role: Literal["client", "dpu", "gpu", "host", "storage", "prefill", "decode"]
+    role: Role
     cores: Literal["host", "hardware"]
     memory_mib: int
-    fabrics: tuple[str, ...] = ()
-    peers: tuple[str, ...] = ()
-    """Nodes to which it has a queue pair on the compute fabric; both ends name each other."""
+    ports: tuple[str, ...] = ()
+    """Interfaces, named after their fabric: front0; cnic0, cnic1, … on compute; snic0, … on storage."""
+    connections: tuple[ConnectionOutline, ...] = ()
     regions: tuple[RegionOutline, ...] = ()
-    service_level: int = 0
-    """Of its queue pairs; the port's table maps it to a virtual lane."""
+    pcie_bits_per_s: int = 0
+    """As `NodePlan`."""
+    dram_bits_per_s: int = 0
+    """As `NodePlan`."""
 
 
 class NodeAssembly(NamedTuple):
@@ -91,10 +112,20 @@ def _blink_nodes(parameters: BlinkParameters) -> tuple[NodeOutline, ...]:
     ring_mib = -(-ring.size >> 20)
     level = parameters.service_level
     return (
-        NodeOutline("client0", "client", "host", 512, fabrics=("front",)),
-        NodeOutline(_DPU, "dpu", "hardware", 768, ("front", "compute"), peers=(_GPU,), service_level=level),
+        NodeOutline("client0", "client", "host", 512, ("front0",)),
+        NodeOutline(
+            _DPU, "dpu", "hardware", 768, ("front0", "cnic0"), (ConnectionOutline("cnic0", _GPU, "cnic0", level),)
+        ),
         # The process itself, vocabulary and text model included, has about 350 MiB.
-        NodeOutline(_GPU, "gpu", "hardware", 768 + ring_mib, ("compute",), (_DPU,), (ring,), service_level=level),
+        NodeOutline(
+            _GPU,
+            "gpu",
+            "hardware",
+            768 + ring_mib,
+            ("cnic0",),
+            (ConnectionOutline("cnic0", _DPU, "cnic0", level),),
+            (ring,),
+        ),
         NodeOutline("host0", "host", "host", 512),
     )
 

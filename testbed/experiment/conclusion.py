@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from testbed.events.fidelity_events import FidelityJudged
 from testbed.events.log import EventWriter, Record
 from testbed.events.ordering import merge
-from testbed.events.schema import FidelityJudged, RunFinished
+from testbed.events.schema import RunFinished
 from testbed.experiment.paper import beside, bundled_papers
 from testbed.experiment.provenance import read_provenance
 from testbed.experiment.reading import spec_from_tables

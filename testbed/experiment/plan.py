@@ -7,13 +7,16 @@ Rates are true ones; `kernel_rate_bits_per_s` is what the emulation sets (true Ã
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from testbed.experiment.hardware import Hardware
 from testbed.network.lanes import LaneTable
 from testbed.network.wire_profile import WireProfile
+
+Role: TypeAlias = Literal["client", "dpu", "gpu", "host", "storage", "prefill", "decode", "scheduler"]
+"""What a node stands for; its software is `emulators.<role>`."""
 
 
 class PortPlan(msgspec.Struct, frozen=True):
@@ -56,6 +59,10 @@ class QueuePairPlan(msgspec.Struct, frozen=True):
     initial_psn: int
     peer_psn: int
     service_level: int = 0
+    peer_interface: str = ""
+    """The port at the other end; verbs may name it. Empty where the peer has one port only."""
+    messages: bool = True
+    """Whether SENDs come over it, so that receives must be posted."""
 
 
 class RegionPlan(msgspec.Struct, frozen=True):
@@ -66,20 +73,26 @@ class RegionPlan(msgspec.Struct, frozen=True):
     address: int
     key: int
     bulk: bool = False
-    """Bulk regions (KV, weights) are scaled by `byte_scale` on the wire; rings and metadata never."""
+    """Bulk regions hold images of KV and weights, one byte for `byte_scale` true ones; rings and metadata never."""
+    dram: bool = False
+    """True where the region lies in the host's memory, for the flow wire's model of it."""
 
 
 class NodePlan(msgspec.Struct, frozen=True):
     """One emulated node."""
 
     name: str
-    role: Literal["client", "dpu", "gpu", "host", "storage", "prefill", "decode"]
+    role: Role
     cores: Literal["host", "hardware"]
     """Which CPU set: the host's and its neighbours', or that of hardware with silicon of its own."""
     memory_mib: int
     ports: tuple[PortPlan, ...] = ()
     queue_pairs: tuple[QueuePairPlan, ...] = ()
     regions: tuple[RegionPlan, ...] = ()
+    pcie_bits_per_s: int = 0
+    """Each way of each RoCE port's PCIe link, as the flow wire models it; 0 leaves it out."""
+    dram_bits_per_s: int = 0
+    """The node's memory, reads and writes together, as the flow wire models it; 0 leaves it out."""
 
 
 class CapturePlan(msgspec.Struct, frozen=True):

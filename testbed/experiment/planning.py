@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from testbed.experiment.assembly import SYSTEMS, NodeOutline
+from testbed.experiment.assembly import SYSTEMS, ConnectionOutline, NodeOutline
 from testbed.experiment.complaints import Complaint, shown
 from testbed.experiment.hardware import Hardware, HardwareNode, hardware_notes, misfits
 from testbed.experiment.plan import (
@@ -26,7 +26,7 @@ from testbed.experiment.plan import (
 from testbed.experiment.spec import Spec
 from testbed.experiment.sweep import Place
 from testbed.network.wire_profile import MODELLED, WireProfile
-from testbed.units import GBIT_PER_S, from_microseconds, serialization_time
+from testbed.units import GBIT_PER_S, from_microseconds, image_bytes, serialization_time
 from testbed.workload.streams import derived_seed
 
 ROCE_OVERHEAD = 14 + 20 + 8 + 12 + 16 + 4
@@ -37,11 +37,13 @@ FRONT_MTU = 1500
 ROCE_MTU_ROOM = 104
 """Ethernet MTU beyond the path MTU: 4200 for 4096, as architecture §7 sets it; other path MTUs alike."""
 _FABRICS: tuple[tuple[str, str, str], ...] = (
-    ("front", "10.60.0", "front0"),
-    ("compute", "10.61.0", "cnic0"),
-    ("storage", "10.62.0", "snic0"),
+    ("front", "10.60", "front"),
+    ("compute", "10.61", "cnic"),
+    ("storage", "10.62", "snic"),
 )
-"""Fabric, first bytes of its subnet, and the name of a node's port on it. All lie in namespaces of the run."""
+"""Fabric, first bytes of its subnet, and how a node's ports on it begin. All lie in namespaces of the run."""
+_SMALL_FABRIC = 254
+"""Ports that share a /24; a larger fabric, which only a simulation has, is a /16."""
 _QP_FLOOR = 0x000100
 """Queue-pair numbers 0 and 1 are management's (IBA 3.5.3); we leave some more free."""
 
@@ -69,12 +71,14 @@ def compile_plan(
     row = SYSTEMS[system.kind]
     outlines = row.plan_nodes(msgspec.convert(system.parameters, row.parameters))
     seed = place.seed(spec.seed)
-    # A simulation has true rates and true time; only an emulation must stretch them.
+    # A simulation has true rates and true time; only an emulation must stretch them. Images of KV are made smaller
+    # under both clocks, and a simulated wire counts their true bytes.
     dilation = spec.dilation if clock == "wall" else 1.0
-    roce_ports = _roce_ports(outlines)
-    byte_scale, notes = _byte_scale(spec, roce_ports, wire_profile.packets_per_s) if clock == "wall" else (1, [])
+    byte_scale, notes = _byte_scale(spec, outlines, wire_profile.packets_per_s) if clock == "wall" else (1, [])
+    if clock == "simulated" and _has_images(outlines):
+        byte_scale = spec.byte_scale
     rates = _rates(spec)
-    fabrics = tuple(_fabric(spec, name, prefix) for name, prefix, _ in _FABRICS if _used(name, outlines))
+    fabrics = tuple(_fabric(spec, name, prefix, outlines) for name, prefix, _ in _FABRICS if _members(name, outlines))
     ports = _Ports(outlines, rates, label, byte_scale, dilation)
     return Plan(
         run=run,
@@ -87,7 +91,7 @@ def compile_plan(
         byte_scale=byte_scale,
         path_mtu=spec.network.compute.path_mtu,
         fabrics=fabrics,
-        nodes=tuple(_node(outline, outlines, ports, seed) for outline in outlines),
+        nodes=tuple(_node(outline, outlines, ports, seed, byte_scale) for outline in outlines),
         parameters=system.parameters,
         workload=msgspec.to_builtins(spec.workload),
         captures=tuple(CapturePlan(capture.node, capture.interface, capture.limit_mib) for capture in spec.captures),
@@ -102,7 +106,7 @@ def compile_plan(
         wire_profile=wire_profile if clock == "wall" else None,
         notes=(
             *notes,
-            *_notes(spec, clock, byte_scale, roce_ports, wire_profile),
+            *_notes(spec, clock, byte_scale, outlines, wire_profile),
             *hardware_notes(spec.hardware, clock),
         ),
         hardware=spec.hardware if clock == "wall" else Hardware(),
@@ -125,33 +129,55 @@ def packets_per_second(rate_bits_per_s: int, path_mtu: int) -> int:
 def _rates(spec: Spec) -> dict[str, int]:
     compute = round(spec.network.compute.rate_gbit_s * GBIT_PER_S)
     front = round(spec.network.front.rate_gbit_s * GBIT_PER_S)
-    return {"front": front, "compute": compute, "storage": compute}
+    storage = round(spec.network.storage.rate_gbit_s * GBIT_PER_S)
+    return {"front": front, "compute": compute, "storage": storage}
 
 
-def _roce_ports(outlines: tuple[NodeOutline, ...]) -> int:
-    return sum(1 for outline in outlines for fabric in outline.fabrics if fabric != "front")
+def _roce_ports(outlines: tuple[NodeOutline, ...]) -> dict[str, int]:
+    """How many ports each RoCE fabric has."""
+    counts = {name: len(_members(name, outlines)) for name, _, _ in _FABRICS if name != "front"}
+    return {name: count for name, count in counts.items() if count}
 
 
-def _byte_scale(spec: Spec, roce_ports: int, budget: int) -> tuple[int, list[str]]:
+def _has_images(outlines: tuple[NodeOutline, ...]) -> bool:
+    return any(region.bulk for outline in outlines for region in outline.regions)
+
+
+def _saturated(spec: Spec, ports: dict[str, int], byte_scale: int) -> int:
+    """Packets a second with every RoCE port saturated."""
+    rates, mtu = _rates(spec), spec.network.compute.path_mtu
+    return sum(
+        count * packets_per_second(kernel_rate(rates[name], byte_scale, spec.dilation), mtu)
+        for name, count in ports.items()
+    )
+
+
+def _byte_scale(spec: Spec, outlines: tuple[NodeOutline, ...], budget: int) -> tuple[int, list[str]]:
     """The byte scale of an emulation: the spec's, raised where saturated ports would burst the packet budget."""
-    compute = spec.network.compute
-    rate = _rates(spec)["compute"]
-    packets = roce_ports * packets_per_second(kernel_rate(rate, spec.byte_scale, spec.dilation), compute.path_mtu)
+    ports, rates, mtu = _roce_ports(outlines), _rates(spec), spec.network.compute.path_mtu
+    packets = _saturated(spec, ports, spec.byte_scale)
     if packets <= budget:
         return spec.byte_scale, []
-    budget_rate = budget // roce_ports * 8 * (compute.path_mtu + ROCE_OVERHEAD)
-    scale = -(-rate // int(budget_rate * spec.dilation))
+    total = sum(count * rates[name] for name, count in ports.items())
+    scale = -(-total // int(budget * 8 * (mtu + ROCE_OVERHEAD) * spec.dilation))
     note = (
-        f"byte_scale raised from {spec.byte_scale} to {scale}: {roce_ports} ports of {compute.rate_gbit_s:g} Gbit/s at "
-        f"path MTU {compute.path_mtu} and dilation {spec.dilation:g} would be {packets} packets/s, this bench carries "
-        f"{budget}"
+        f"byte_scale raised from {spec.byte_scale} to {scale}: {_ports_in_words(ports, rates)} at path MTU {mtu} and "
+        f"dilation {spec.dilation:g} would be {packets} packets/s, this bench carries {budget}"
     )
     return scale, [note]
 
 
+def _ports_in_words(ports: dict[str, int], rates: dict[str, int]) -> str:
+    parts = [f"{count} {name} ports of {rates[name] / GBIT_PER_S:g} Gbit/s" for name, count in ports.items()]
+    return " and ".join(parts)
+
+
 def _slow_ports(spec: Spec) -> list[Complaint]:
-    scale = max(_byte_scale(spec, _roce_ports(outlines), MODELLED.packets_per_s)[0] for outlines in _outlines(spec))
+    systems = _outlines(spec)
+    scale = max(_byte_scale(spec, outlines, MODELLED.packets_per_s)[0] for outlines in systems)
     told = {"front": spec.network.front.rate_gbit_s, "compute": spec.network.compute.rate_gbit_s}
+    if any(_members("storage", outlines) for outlines in systems):
+        told["storage"] = spec.network.storage.rate_gbit_s
     faults = []
     for name, gbit in told.items():
         slowed = kernel_rate(_rates(spec)[name], scale, spec.dilation)
@@ -170,20 +196,31 @@ def _outlines(spec: Spec) -> list[tuple[NodeOutline, ...]]:
     return [row.plan_nodes(msgspec.convert(parameters, row.parameters)) for row, parameters in rows]
 
 
-def _notes(spec: Spec, clock: str, byte_scale: int, roce_ports: int, profile: WireProfile) -> list[str]:
-    notes = ["prompts are excerpts of a bundled public-domain text, answers come from a Markov model of it: synthetic"]
-    if clock == "simulated":
-        notes.append("simulated clock: true rates and true time; the experiment's dilation and byte_scale do not apply")
-        return notes
-    rate = _rates(spec)["compute"]
-    slowed = kernel_rate(rate, byte_scale, spec.dilation)
-    packets = roce_ports * packets_per_second(slowed, spec.network.compute.path_mtu)
-    notes.append(profile.words())
-    notes.append(
-        f"compute ports: {spec.network.compute.rate_gbit_s:g} Gbit/s true, {slowed / 1e6:g} Mbit/s in the kernel; "
-        f"all {roce_ports} saturated would be {packets} of {profile.packets_per_s} packets/s"
+def _notes(
+    spec: Spec, clock: str, byte_scale: int, outlines: tuple[NodeOutline, ...], profile: WireProfile
+) -> list[str]:
+    images = _has_images(outlines)
+    notes = (
+        []
+        if images
+        else ["prompts are excerpts of a bundled public-domain text, answers come from a Markov model of it: synthetic"]
     )
-    if byte_scale > 1:
+    if clock == "simulated":
+        unused = "dilation does" if images else "dilation and byte_scale do"
+        notes.append(f"simulated clock: true rates and true time; the experiment's {unused} not apply")
+        return [*notes, *_image_notes(byte_scale, images=images)]
+    rates, ports = _rates(spec), _roce_ports(outlines)
+    notes.append(profile.words())
+    for name in ports:
+        slowed = kernel_rate(rates[name], byte_scale, spec.dilation)
+        notes.append(f"{name} ports: {rates[name] / GBIT_PER_S:g} Gbit/s true, {slowed / 1e6:g} Mbit/s in the kernel")
+    notes.append(
+        f"all {sum(ports.values())} RoCE ports saturated would be {_saturated(spec, ports, byte_scale)} of "
+        f"{profile.packets_per_s} packets/s"
+    )
+    notes += _image_notes(byte_scale, images=images)
+    rate = rates["compute"]
+    if byte_scale > 1 and not images:
         kilobytes = 64
         true_us = serialization_time(kilobytes * 1024, rate) / 1000
         notes.append(
@@ -193,22 +230,42 @@ def _notes(spec: Spec, clock: str, byte_scale: int, roce_ports: int, profile: Wi
     return notes
 
 
+def _image_notes(byte_scale: int, *, images: bool) -> list[str]:
+    if not images or byte_scale == 1:
+        return []
+    words = f"KV blocks are images: one byte for {byte_scale} true ones, each with its id, place and checksum"
+    return [f"{words}; every figure in bytes is a true one"]
+
+
 # --- fabrics, ports, nodes ------------------------------------------------------------------------------------------
 
 
-def _used(fabric: str, outlines: tuple[NodeOutline, ...]) -> bool:
-    return any(fabric in outline.fabrics for outline in outlines)
+def fabric_of(interface: str) -> str:
+    """The fabric that an interface's name says. Raises KeyError."""
+    return {prefix: name for name, _, prefix in _FABRICS}[interface.rstrip("0123456789")]
 
 
-def _fabric(spec: Spec, name: str, prefix: str) -> FabricPlan:
+def _members(fabric: str, outlines: tuple[NodeOutline, ...]) -> list[tuple[str, str]]:
+    """(node, interface) of every port of a fabric, in the order of the nodes."""
+    return [
+        (outline.name, interface)
+        for outline in outlines
+        for interface in outline.ports
+        if fabric_of(interface) == fabric
+    ]
+
+
+def _fabric(spec: Spec, name: str, prefix: str, outlines: tuple[NodeOutline, ...]) -> FabricPlan:
     roce = name != "front"
     mtu = spec.network.compute.path_mtu + ROCE_MTU_ROOM if roce else FRONT_MTU
+    lanes = {"compute": spec.network.compute.lanes, "storage": spec.network.storage.lanes}
+    small = len(_members(name, outlines)) <= _SMALL_FABRIC
     return FabricPlan(
         name=name,
-        subnet=f"{prefix}.0/24",
+        subnet=f"{prefix}.0.0/{24 if small else 16}",
         mtu=mtu,
         roce=roce,
-        lanes=spec.network.compute.lanes if roce else None,
+        lanes=lanes.get(name),
     )
 
 
@@ -225,14 +282,14 @@ class _Ports:
     ) -> None:
         self._ports: dict[tuple[str, str], PortPlan] = {}
         number = 0
-        for name, prefix, interface in _FABRICS:
-            members = [outline for outline in outlines if name in outline.fabrics]
-            for place, outline in enumerate(members, 1):
+        for name, prefix, _ in _FABRICS:
+            for place, (node, interface) in enumerate(_members(name, outlines), 1):
                 number += 1
-                self._ports[outline.name, name] = PortPlan(
+                high, low = divmod(place - 1, _SMALL_FABRIC)
+                self._ports[node, interface] = PortPlan(
                     interface=interface,
                     fabric=name,
-                    address=f"{prefix}.{place}",
+                    address=f"{prefix}.{high}.{low + 1}",
                     # Locally administered; the label keeps two runs apart in captures.
                     mac=f"02:{label[0:2]}:{label[2:4]}:{label[4:6]}:{number >> 8:02x}:{number & 255:02x}",
                     rate_bits_per_s=rates[name],
@@ -243,12 +300,14 @@ class _Ports:
         """All ports of a node, in the order of the fabrics."""
         return tuple(port for (owner, _), port in self._ports.items() if owner == node)
 
-    def on(self, node: str, fabric: str) -> PortPlan:
-        """The port of `node` on `fabric`."""
-        return self._ports[node, fabric]
+    def on(self, node: str, interface: str) -> PortPlan:
+        """One port of `node`."""
+        return self._ports[node, interface]
 
 
-def _node(outline: NodeOutline, outlines: tuple[NodeOutline, ...], ports: _Ports, seed: int) -> NodePlan:
+def _node(
+    outline: NodeOutline, outlines: tuple[NodeOutline, ...], ports: _Ports, seed: int, byte_scale: int
+) -> NodePlan:
     peers = {other.name: other for other in outlines}
     return NodePlan(
         name=outline.name,
@@ -256,39 +315,61 @@ def _node(outline: NodeOutline, outlines: tuple[NodeOutline, ...], ports: _Ports
         cores=outline.cores,
         memory_mib=outline.memory_mib,
         ports=ports.of(outline.name),
-        queue_pairs=tuple(_queue_pair(outline, peers[peer], ports, seed) for peer in outline.peers),
-        regions=_regions(outline, seed),
+        queue_pairs=_queue_pairs(outline, peers, ports, seed),
+        regions=_regions(outline, seed, byte_scale),
+        pcie_bits_per_s=outline.pcie_bits_per_s,
+        dram_bits_per_s=outline.dram_bits_per_s,
     )
 
 
-def _queue_pair(outline: NodeOutline, peer: NodeOutline, ports: _Ports, seed: int) -> QueuePairPlan:
-    return QueuePairPlan(
-        peer=peer.name,
-        interface=ports.on(outline.name, "compute").interface,
-        number=_qp_number(outline, peer.name, seed),
-        peer_number=_qp_number(peer, outline.name, seed),
-        peer_address=ports.on(peer.name, "compute").address,
-        initial_psn=derived_seed(seed, "psn", outline.name, peer.name) & 0xFFFFFF,
-        peer_psn=derived_seed(seed, "psn", peer.name, outline.name) & 0xFFFFFF,
-        service_level=outline.service_level,
+def _queue_pairs(
+    outline: NodeOutline, peers: dict[str, NodeOutline], ports: _Ports, seed: int
+) -> tuple[QueuePairPlan, ...]:
+    return tuple(
+        QueuePairPlan(
+            peer=connection.peer,
+            interface=connection.interface,
+            number=_qp_number(outline.name, place, seed),
+            peer_number=_qp_number(
+                connection.peer, peers[connection.peer].connections.index(_other_way(outline.name, connection)), seed
+            ),
+            peer_address=ports.on(connection.peer, connection.peer_interface).address,
+            initial_psn=_psn(seed, outline.name, connection),
+            peer_psn=_psn(seed, connection.peer, _other_way(outline.name, connection)),
+            service_level=connection.service_level,
+            peer_interface=connection.peer_interface,
+            messages=connection.messages,
+        )
+        for place, connection in enumerate(outline.connections)
     )
 
 
-def _qp_number(outline: NodeOutline, peer: str, seed: int) -> int:
-    """A number of 24 bits, unique on the node: a random start and the peer's place among the node's peers."""
+def _other_way(name: str, connection: ConnectionOutline) -> ConnectionOutline:
+    """The same connection as the peer outlines it."""
+    return connection._replace(interface=connection.peer_interface, peer=name, peer_interface=connection.interface)
+
+
+def _psn(seed: int, node: str, connection: ConnectionOutline) -> int:
+    place = (connection.interface, connection.peer, connection.peer_interface, connection.service_level)
+    return derived_seed(seed, "psn", node, *place) & 0xFFFFFF
+
+
+def _qp_number(node: str, place: int, seed: int) -> int:
+    """A number of 24 bits, unique on the node: a random start and the connection's place among the node's own."""
     span = (1 << 24) - _QP_FLOOR
-    start = derived_seed(seed, "queue pairs", outline.name) % span
-    return _QP_FLOOR + (start + outline.peers.index(peer)) % span
+    start = derived_seed(seed, "queue pairs", node) % span
+    return _QP_FLOOR + (start + place) % span
 
 
-def _regions(outline: NodeOutline, seed: int) -> tuple[RegionPlan, ...]:
+def _regions(outline: NodeOutline, seed: int, byte_scale: int) -> tuple[RegionPlan, ...]:
     planned: list[RegionPlan] = []
     # Pages of a 47-bit address space, as a process of the modelled host would have; the next region begins behind.
     address = (0x100 + derived_seed(seed, "addresses", outline.name) % 0x4000) << 32
     for place, region in enumerate(outline.regions):
         base = derived_seed(seed, "keys", outline.name) % (2**32 - 2**16 - 1) + 1
-        planned.append(RegionPlan(region.name, region.size, address, base + place, bulk=region.bulk))
-        address += -(-region.size >> 21) + 1 << 21
+        size = region.size // region.grain * image_bytes(region.grain, byte_scale) if region.bulk else region.size
+        planned.append(RegionPlan(region.name, size, address, base + place, bulk=region.bulk, dram=region.dram))
+        address += -(-size >> 21) + 1 << 21
     return tuple(planned)
 
 
@@ -308,7 +389,7 @@ def _wrong_captures(spec: Spec) -> list[Complaint]:
     """Captures at nodes or ports that one of the systems does not have."""
     faults: list[Complaint] = []
     for outlines in _outlines(spec):
-        ports = {node.name: [port for name, _, port in _FABRICS if name in node.fabrics] for node in outlines}
+        ports = {node.name: node.ports for node in outlines}
         reachable = ", ".join(name for name, there in ports.items() if there)
         for number, capture in enumerate(spec.captures):
             where = f"captures[{number}]"
@@ -326,7 +407,10 @@ def _wrong_hardware(spec: Spec) -> list[Complaint]:
     for outlines in _outlines(spec):
         nodes = [
             HardwareNode(
-                node.name, node.role, {port: name for name, _, port in _FABRICS if name in node.fabrics}, node.peers
+                node.name,
+                node.role,
+                {port: fabric_of(port) for port in node.ports},
+                list(dict.fromkeys(each.peer for each in node.connections if each.peer != node.name)),
             )
             for node in outlines
         ]

@@ -35,12 +35,21 @@ class SystemSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ComputeNetwork(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The RoCEv2 fabric between DPUs and GPUs."""
+    """The RoCEv2 fabric between DPUs and GPUs, and between the GPUs of engines."""
 
     rate_gbit_s: Annotated[float, msgspec.Meta(gt=0, le=1600)] = 200.0
     """True rate of every port; the default is that of the BlueField-3 in Blink's evaluation."""
     path_mtu: Literal[256, 512, 1024, 2048, 4096] = 4096
     """Payload of one RoCEv2 packet in bytes (IBA 9.3.3.1)."""
+    lanes: LaneTable = LaneTable()
+    """Virtual lanes of every port, in OpenSM's strings."""
+
+
+class StorageNetwork(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The RoCEv2 fabric between storage nodes and engines, physically apart from the compute fabric (DualPath §4)."""
+
+    rate_gbit_s: Annotated[float, msgspec.Meta(gt=0, le=1600)] = 400.0
+    """True rate of every SNIC and of every storage node's port; the default is DualPath's (up to 400 Gbit/s)."""
     lanes: LaneTable = LaneTable()
     """Virtual lanes of every port, in OpenSM's strings."""
 
@@ -61,7 +70,9 @@ class NetworkSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     wire: Literal["flow", "packet"] = "flow"
     """How the simulated clock carries RDMA: `flow` shares ports as fluids do, `packet` arbitrates every packet."""
     compute: ComputeNetwork = ComputeNetwork()
-    """Between DPUs and GPUs."""
+    """Between DPUs and GPUs, and between the GPUs of engines."""
+    storage: StorageNetwork = StorageNetwork()
+    """Between storage nodes and engines; its path MTU is the compute fabric's."""
     front: FrontNetwork = FrontNetwork()
     """Between clients and APIs."""
 

@@ -22,9 +22,7 @@ from typing import Literal, get_args
 
 import msgspec
 
-from testbed.events.log import Record
-from testbed.events.schema import (
-    AnyEvent,
+from testbed.events.fidelity_events import (
     CaptureFinished,
     ClockLate,
     ClockMeasured,
@@ -32,13 +30,11 @@ from testbed.events.schema import (
     HardwareEngaged,
     HostChanged,
     LinkMeasured,
-    NodeReady,
-    NodeStopped,
-    RequestSent,
     RnicMeasured,
-    RunStarted,
     WaitMeasured,
 )
+from testbed.events.log import Record
+from testbed.events.schema import AnyEvent, NodeReady, NodeStopped, RequestSent, RunStarted
 from testbed.machine import Event
 from testbed.metrics.thresholds import BUSY_HOST, THRESHOLDS, Limit
 from testbed.units import MILLISECOND, Nanoseconds

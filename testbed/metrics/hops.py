@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from testbed.events.fidelity_events import VerbsMeasured
 from testbed.events.log import Record
 from testbed.events.schema import (
     PromptWritten,
@@ -24,7 +25,6 @@ from testbed.events.schema import (
     TokenReceived,
     TokensPublished,
     TokensStreamed,
-    VerbsMeasured,
 )
 from testbed.machine import Event
 from testbed.units import Nanoseconds

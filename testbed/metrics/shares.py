@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
+from testbed.events.fidelity_events import LinkMeasured
 from testbed.events.log import Record
-from testbed.events.schema import LinkMeasured
 from testbed.machine import Event
 from testbed.units import SECOND
 

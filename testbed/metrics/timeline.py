@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import msgspec
 
+from testbed.events.fidelity_events import LinkMeasured
 from testbed.events.log import Record
 from testbed.events.schema import (
     BLINK_STEPS,
     BatchChanged,
     GraphLaunched,
     GraphSelected,
-    LinkMeasured,
     RequestAbandoned,
     RequestArrived,
     RequestRefused,

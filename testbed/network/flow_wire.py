@@ -91,6 +91,8 @@ class FlowWire:
         self._news: list[tuple[str, Message]] = []
         self._news_at: Nanoseconds = 0
         self._cut: set[str] = set()
+        self._byte_scale = plan.byte_scale
+        self._image_keys = {(node.name, region.key) for node in plan.nodes for region in node.regions if region.bulk}
         self._ports = {
             address: (
                 FluidPort(port.rate_bits_per_s, port.lanes or ONE_LANE),
@@ -121,7 +123,7 @@ class FlowWire:
             return
         work = _Work(take_data(verb))
         end.works.append(work)
-        carried = self._carried(size) if isinstance(verb, (Write, Send)) else 0
+        carried = self._carried(end, verb, size) if isinstance(verb, (Write, Send)) else 0
         self._channels.send(now, end.requests, carried, partial(self._depart, end, work))
 
     def wake(self, now: Nanoseconds) -> list[tuple[str, Message]]:
@@ -143,8 +145,10 @@ class FlowWire:
             self._news_at = now
         self._news.append((node, message))
 
-    def _carried(self, size: int) -> int:
-        """Bytes of the frames that carry a message of `size` bytes."""
+    def _carried(self, end: _End, verb: Verb, size: int) -> int:
+        """True bytes of the frames that carry a message of `size` bytes, or of an image of so many."""
+        if isinstance(verb, Write | Read) and (end.connection.peer, verb.remote.key) in self._image_keys:
+            size *= self._byte_scale
         return size + max(1, -(-size // self._wiring.path_mtu)) * PACKET_OVERHEAD + MESSAGE_OVERHEAD
 
     # --- the life of a verb -----------------------------------------------------------------------------------------
@@ -170,7 +174,7 @@ class FlowWire:
         else:
             status = self._execute(now, end, work)
         if status is CompletionStatus.SUCCESS:
-            answer = self._carried(len(work.data)) if isinstance(work.verb, Read) else 0
+            answer = self._carried(end, work.verb, len(work.data)) if isinstance(work.verb, Read) else 0
             self._channels.send(now, end.answers, answer, partial(self._answered, end, work))
             return
         end.failing = True

@@ -107,9 +107,7 @@ class PacketWire:
         self._settings = settings or WireSettings()
         self._wiring = Wiring(plan, memories)
         delay = self._settings.latency // 2
-        self._nics = {
-            address: _Nic(port, delay, faults, rng) for address, port in self._wiring.ports.items()
-        }
+        self._nics = {address: _Nic(port, delay, faults, rng) for address, port in self._wiring.ports.items()}
         self._ends: dict[tuple[str, int], _End] = {}
         self._appointments = Appointments()
         self._news: list[tuple[str, Message]] = []

@@ -16,6 +16,7 @@ from testbed.machine import CompareSwap, FetchAdd, MachineError, Read, Send, Ver
 from testbed.network.connection import Connection
 from testbed.network.lanes import LaneTable
 from testbed.network.memory_region import Access, LocalMemory, MemoryRegion, RegionTable
+from testbed.network.routes import Routes
 from testbed.units import Nanoseconds
 
 
@@ -62,6 +63,8 @@ class PlannedQueuePair(Protocol):
     def peer_psn(self) -> int: ...
     @property
     def service_level(self) -> int: ...
+    @property
+    def peer_interface(self) -> str: ...
 
 
 class PlannedRegion(Protocol):
@@ -97,6 +100,8 @@ class WirePlan(Protocol):
 
     @property
     def path_mtu(self) -> int: ...
+    @property
+    def byte_scale(self) -> int: ...
     @property
     def fabrics(self) -> Sequence[PlannedFabric]: ...
     @property
@@ -173,8 +178,7 @@ class Wiring:
         """By node."""
         self.connections: dict[tuple[str, int], Connection] = {}
         """By node and own number."""
-        self._by_peer: dict[tuple[str, str, int | None], int] = {}
-        self._peers: dict[str, list[str]] = {}
+        self._routes = {node.name: Routes(node.queue_pairs) for node in plan.nodes}
         for node in plan.nodes:
             for port in node.ports:
                 if port.fabric in fabrics:
@@ -189,7 +193,6 @@ class Wiring:
 
     def _add_connections(self, node: PlannedNode) -> None:
         addresses = {port.interface: port.address for port in node.ports if port.address in self.ports}
-        self._peers[node.name] = []
         for pair in node.queue_pairs:
             if pair.interface not in addresses:
                 roce = ", ".join(addresses) or "none"
@@ -198,9 +201,6 @@ class Wiring:
                 pair.peer, pair.number, pair.peer_number, addresses[pair.interface], pair.peer_address,
                 pair.initial_psn, pair.peer_psn, pair.service_level,
             )  # fmt: skip
-            self._peers[node.name].append(pair.peer)
-            for level in (pair.service_level, None):
-                self._by_peer.setdefault((node.name, pair.peer, level), pair.number)
 
     def _check_other_end(self, node: str, number: int, connection: Connection) -> None:
         """Both ends must name each other, or packets would be dropped until the retries are spent (fault D7)."""
@@ -221,12 +221,10 @@ class Wiring:
 
         Raises NoQueuePair.
         """
-        by_peer = self._by_peer
-        number = by_peer.get((node, verb.peer, verb.service_level))
+        routes = self._routes.get(node)
+        number = routes.number(verb) if routes is not None else None
         if number is None:
-            number = by_peer.get((node, verb.peer, None))
-        if number is None:
-            raise NoQueuePair(node, verb.peer, self._peers.get(node, []))
+            raise NoQueuePair(node, verb.peer, routes.peers if routes is not None else [])
         return number
 
 

@@ -19,8 +19,8 @@ from emulators.rdma_ends import PeersMissing, read_ends
 from emulators.rdma_library import LibraryMissing, load
 from emulators.rdma_verbs import RdmaVerbs
 from emulators.verbs import QueueFull, UnknownPeer, VerbsError
+from testbed.events.fidelity_events import HardwareEngaged
 from testbed.events.log import read_log
-from testbed.events.schema import HardwareEngaged
 from testbed.experiment.hardware import Hardware, RealRnic
 from testbed.experiment.plan import Plan, write_plan
 from testbed.machine import Completion, CompletionStatus, Read, RemoteAddress, Send, Write

@@ -16,8 +16,8 @@ import pytest
 
 from emulators.nic_pair import OWNER, REGION, REQUESTER, LinkedNamespaces, NicPair, wait_for
 from emulators.rnic_bench import cpu_ns
+from testbed.events.fidelity_events import RnicMeasured
 from testbed.events.log import read_log
-from testbed.events.schema import RnicMeasured
 from testbed.machine import Completion, FetchAdd, Read, Write
 from testbed.network.roce import Flow, Opcode, Packet, Reth, source_port
 from topologies.namespaces import network_of

@@ -20,8 +20,8 @@ from scapy.layers.l2 import Ether
 from scapy.utils import rdpcap
 
 from emulators.capture import Capture, real_minus_monotonic
+from testbed.events.fidelity_events import CaptureFinished
 from testbed.events.log import read_log
-from testbed.events.schema import CaptureFinished
 from testbed.experiment.plan import Plan
 from topologies.fabric import Fabric, SwitchPort
 from topologies.namespaces import network_of

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from testbed.events.schema import WaitMeasured
+from testbed.events.fidelity_events import WaitMeasured
 from topologies.process_meter import ProcessMeter
 
 LOOP = "import os, sys\nos.sched_setaffinity(0, [int(sys.argv[1])])\nwhile True: pass"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from testbed.clocks.wall import RoundTrips
-from testbed.events.schema import VerbsMeasured
+from testbed.events.fidelity_events import VerbsMeasured
 from testbed.machine import CompareSwap, Read, RemoteAddress, Write
 
 THERE = RemoteAddress(1, 0)

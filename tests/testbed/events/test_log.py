@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from testbed.events import log
+from testbed.events.fidelity_events import CpuMeasured, FidelityJudged, RnicMeasured
 from testbed.events.log import (
     CUT_MARK,
     LINE_LIMIT,
@@ -31,17 +32,7 @@ from testbed.events.log import (
     tail_bytes,
     write_log,
 )
-from testbed.events.schema import (
-    AnyEvent,
-    CpuMeasured,
-    FidelityJudged,
-    LineLogged,
-    NodeHeartbeat,
-    RnicMeasured,
-    SlotMoved,
-    TokenReceived,
-    TokensSampled,
-)
+from testbed.events.schema import AnyEvent, LineLogged, NodeHeartbeat, SlotMoved, TokenReceived, TokensSampled
 
 MOVED = SlotMoved(slot=3, incarnation=1, before="empty", after="prefill_pending", request=7)
 

@@ -5,9 +5,15 @@ import pytest
 from testbed.blink.device import EmulatedDevice
 from testbed.blink.frontend import FrontEnd
 from testbed.blink.persistent_scheduler import PersistentScheduler
-from testbed.experiment.assembly import SYSTEMS, NodeAssembly, assemble_node, parameters_of, provisions_of
+from testbed.experiment.assembly import (
+    SYSTEMS,
+    NodeAssembly,
+    assemble_node,
+    parameters_of,
+    provisions_of,
+)
 from testbed.experiment.plan import Plan
-from testbed.experiment.planning import compile_plan
+from testbed.experiment.planning import compile_plan, fabric_of
 from testbed.experiment.reading import spec_from_bytes
 from testbed.experiment.sweep import Place
 from testbed.network.memory_region import LocalMemory, PlainMemory
@@ -44,9 +50,11 @@ def test_every_node_of_every_system_can_be_assembled(kind: str) -> None:
 def test_peers_of_every_system_name_each_other_and_share_a_fabric(kind: str) -> None:
     outlines = {node.name: node for node in SYSTEMS[kind].plan_nodes(SYSTEMS[kind].parameters())}
     for node in outlines.values():
-        for peer in node.peers:
-            assert node.name in outlines[peer].peers
-            assert {"compute"} <= set(node.fabrics) & set(outlines[peer].fabrics)
+        for own in node.connections:
+            back = own._replace(interface=own.peer_interface, peer=node.name, peer_interface=own.interface)
+            assert back in outlines[own.peer].connections
+            assert own.interface in node.ports
+            assert fabric_of(own.interface) == fabric_of(own.peer_interface) != "front"
 
 
 def test_blink_has_its_machines_where_the_paper_puts_them() -> None:

@@ -1,0 +1,126 @@
+"""What can be set about DualPath, with the source of each default or the reason for our choice.
+
+"Paper" is arXiv 2602.21548 as design dualpath has it; [D] is derived there. "Not stated" means that no source has it.
+True bytes and true nanoseconds. The systems that it is compared with are values of these parameters
+(`testbed.baselines.parameters`), so a difference between two runs is a difference in this file.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from testbed.units import MICROSECOND, MILLISECOND, Nanoseconds
+
+Few = Annotated[int, msgspec.Meta(ge=1, le=1024)]
+
+
+class DualPathParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One prefill/decode-disaggregated server with external KV storage."""
+
+    # --- the machines -------------------------------------------------------------------------------------------
+    model: str = "ds-27b"
+    """Row of `testbed.serving.agentic_models.AGENTIC_MODELS`: ds-27b, ds-660b or qwen-2.5-32b."""
+    layers: Annotated[int, msgspec.Meta(ge=1, le=128)] | None = None
+    """Layers of the model; None takes its own. Fewer make blocks of fewer, larger parts at the same KV bytes a token
+    and the same compute: coarser steps for a small emulation, said in the notes."""
+    prefill_nodes: Few = 1
+    """P. Paper, 1.11: 1 for DS 27B, 2 for DS 660B."""
+    decode_nodes: Few = 1
+    """D."""
+    engines_per_node: Annotated[int, msgspec.Meta(ge=1, le=16)] = 8
+    """g: GPUs of a node, each with a CNIC of its own. Paper: 8."""
+    storage_nics: Annotated[int, msgspec.Meta(ge=1, le=8)] = 1
+    """s: SNICs of a node. Paper: 1."""
+    storage_nodes: Few = 2
+    """3FS-like storage nodes, each with one port. Not stated (3FS "can saturate 400 Gbps"); our choice: two saturate
+    one SNIC of either side."""
+    hbm_kv_bytes: Annotated[int, msgspec.Meta(ge=1)] = 20_000_000_000
+    """HBM of one engine for KV. Not stated; our choice."""
+    prefill_buffer_bytes: Annotated[int, msgspec.Meta(ge=1)] = 80_000_000_000
+    """DRAM of a prefill node's PE buffer. Paper, A.4: 80 GB a node (DS), 320 GB (Qwen)."""
+    decode_buffer_bytes: Annotated[int, msgspec.Meta(ge=1)] = 80_000_000_000
+    """DRAM of a decode node's DE buffer. Paper, A.4: as above."""
+    pcie_gbyte_s: Annotated[float, msgspec.Meta(ge=0)] = 50.0
+    """B: each way of a CNIC's PCIe link, GB/s, in the simulated model; 0 leaves it out. Paper, 1.7: equal to the
+    CNIC's 400 Gbit/s. An emulation has the wire's rate alone."""
+    dram_gbyte_s: Annotated[float, msgspec.Meta(ge=0)] = 500.0
+    """M: DRAM of a node, reads and writes together, GB/s, in the simulated model; 0 leaves it out. Paper, 1.7."""
+
+    # --- blocks and storage -------------------------------------------------------------------------------------
+    block_tokens: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 64
+    """Tokens of a Full Block. Paper: "e.g. 64 tokens"."""
+    replicas: Annotated[int, msgspec.Meta(ge=1, le=8)] = 2
+    """Length of a chunk's chain, at most the number of storage nodes. Not stated; 3FS runs two or three."""
+    persist: bool = True
+    """Every full block of new KV is written to storage at once (paper, 1.6)."""
+
+    # --- placement and path -------------------------------------------------------------------------------------
+    read_path: Literal["prefill", "decode", "round_robin", "shorter_queue", "split", "bypass"] = "shorter_queue"
+    """Who reads hit KV. Paper: the side whose node read queue is shorter. `prefill` is Basic, `round_robin` the
+    ablation's step, `split` beyond the paper (shares by queue), `bypass` Oracle (no reads, copies and transfers)."""
+    path_tie: Literal["prefill", "decode", "alternate"] = "alternate"
+    """Which side when both queues are equal. Not stated; our choice."""
+    path_hysteresis_tokens: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """The other side's queue must be shorter by more than this to leave the side of the node pair's last turn. Ours;
+    0 is the paper's rule."""
+    placement: Literal["scheduled", "round_robin"] = "scheduled"
+    """Of engines: the paper's rules (1.2, 1.3), or each engine in turn (the ablation before scheduling)."""
+    alpha_tokens: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    """Disk-reading queue from which a node's engines are of class 3. None: what its SNICs read in 3 s (A.4)."""
+    beta_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    """Tokens from which a prefill engine is overloaded. None: what one engine computes in 5 s (A.4)."""
+    z_percent: Annotated[int, msgspec.Meta(ge=100, le=1000)] = 105
+    """Z, as percent of the mean tokens of a decode group. Paper: 1.05."""
+    reads_counted_at: Literal["assignment", "fetch"] = "assignment"
+    """Whether `read_q` grows at once when a turn is assigned, or only by what nodes report. Not stated; our choice,
+    since a burst of assignments would else all see the same queue."""
+    fetch_period: Nanoseconds = 10 * MILLISECOND
+    """How often leader engines fetch when nothing else makes them. Not stated; our choice."""
+    max_sequences: Annotated[int, msgspec.Meta(ge=1)] = 256
+    """Most sequences of one engine. Not stated; our choice."""
+
+    # --- inside a prefill engine --------------------------------------------------------------------------------
+    layerwise: bool = True
+    """Prefill holds the KV of one layer at a time (LayerKV, PrefillOnly). False: all layers of the whole batch."""
+    layers_ahead: Annotated[int, msgspec.Meta(ge=0, le=8)] = 1
+    """Layers whose KV is fetched while one is computed. Not stated; our choice: double buffering."""
+    quota: Nanoseconds | None = 300 * MILLISECOND
+    """Attention time of one batch, summed over layers (1.5; "summed" is unstated and our reading). None: no quota."""
+    chunk_tokens: Annotated[int, msgspec.Meta(ge=1)] = 64
+    """A chunk is a multiple of this, and at least this. Not stated; our choice: the block."""
+    batch_tokens: Annotated[int, msgspec.Meta(ge=1)] = 8_192
+    """Most tokens computed in one batch; the activations' limit. Not stated; our choice."""
+    compute_scale: Annotated[float, msgspec.Meta(gt=0, le=1000)] = 1.0
+    """All modelled compute times are multiplied by this: more makes a system compute-bound, for the experiments where
+    the gain must vanish."""
+
+    # --- moving KV ----------------------------------------------------------------------------------------------
+    copy: Literal["cnic", "copy_engine"] = "cnic"
+    """Host-device copies: RDMA WRITE by CNIC loop-back (paper), or the GPU's copy engine, which no lane isolates."""
+    submit_time: Nanoseconds = 1 * MICROSECOND
+    """To post one RDMA WRITE without batching. Paper, A.1: about 1 us."""
+    copy_engine_time: Nanoseconds = 6 * MICROSECOND
+    """To submit one cudaMemcpyAsync. Paper, A.1: 5-7 us."""
+    doorbell_batch: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 16
+    """WRITEs that share one doorbell, and one `submit_time`. Paper: "doorbell batching amortises"; size ours."""
+    decode_landing: Literal["buffer", "hbm"] = "buffer"
+    """Where KV waits for decode: the DE buffer (paper, 1.6), or straight in HBM."""
+    collectives: Literal["none", "node", "role"] = "none"
+    """Who exchanges tokens for experts, layer by layer over the CNICs: nobody, the engines of a node, or all engines
+    of a role. Engines that exchange take their forward steps together (1.5). Paper: EP + DP for DS."""
+    tensor_parallel: bool = False
+    """The engines of a node compute each layer together, with ReduceScatter and AllGather (SGL(MC)'s TP = 8)."""
+
+    # --- other ways to keep or fetch KV (testbed.baselines) -------------------------------------------------------
+    dram_pool_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """DRAM of each node for a distributed KV pool in front of storage; 0: none (paper: DualPath has none, Mooncake
+    1.5 TB a node)."""
+    dram_pool_squeeze_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """What optimizer state takes of it (RL training, 1.14)."""
+    fetch_percent: Annotated[int, msgspec.Meta(ge=1, le=100)] = 100
+    """Share of a hit's KV bytes that is fetched; the rest is restored by compute (HCache-like: 50)."""
+    retrieval_overhead: Nanoseconds = 0
+    """Added to each storage read of a turn before its first byte: software of the storage path (Basic's file stack
+    against TARDIS- or Phoenix-like GPU-centric ones)."""
