@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from testbed.events.fidelity_events import CpuMeasured, LinkMeasured
+from testbed.experiment.packet_budget import packets_per_second
 from testbed.experiment.plan import Plan
-from testbed.experiment.planning import packets_per_second
 from testbed.network.wire_profile import modelled
 from testbed.units import SECOND
 from topologies.fabric import SwitchPort

@@ -12,8 +12,9 @@ from testbed.experiment.assembly import (
     parameters_of,
     provisions_of,
 )
+from testbed.experiment.fabrics import fabric_of
 from testbed.experiment.plan import Plan
-from testbed.experiment.planning import compile_plan, fabric_of
+from testbed.experiment.planning import compile_plan
 from testbed.experiment.reading import spec_from_bytes
 from testbed.experiment.sweep import Place
 from testbed.network.memory_region import LocalMemory, PlainMemory

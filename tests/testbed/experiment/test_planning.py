@@ -5,8 +5,9 @@ from itertools import combinations
 import msgspec
 import pytest
 
+from testbed.experiment.packet_budget import packets_per_second
 from testbed.experiment.plan import Plan, read_plan, write_plan
-from testbed.experiment.planning import compile_plan, packets_per_second
+from testbed.experiment.planning import compile_plan
 from testbed.experiment.reading import spec_from_bytes
 from testbed.experiment.spec import Spec
 from testbed.experiment.sweep import Place
