@@ -15,6 +15,7 @@ from emulators.completions_client import CompletionsClient
 from emulators.http_node import run_http_node, stopped_or_failed
 from emulators.node_asyncio import AsyncNode
 from testbed.experiment.assembly import assemble_node
+from testbed.experiment.outlines import Surroundings
 from testbed.experiment.server_address import API_PORT, front_address, server_of
 from testbed.machine import Deliver, MachineError
 from testbed.serving.requests import Abandon, Refused, Request, Submit, Tokens
@@ -75,7 +76,7 @@ class Courier:
 async def live(node: AsyncNode) -> None:
     """The client's life."""
     run = node.run
-    (machine,) = assemble_node(run.plan, run.name, run.memories, deepseek_vocabulary()).machines
+    (machine,) = assemble_node(run.plan, run.name, Surroundings(run.memories, deepseek_vocabulary())).machines
     if not isinstance(machine, OpenLoopClient):
         raise MachineError(f"{run.name} of {run.plan.kind} is no open-loop client")
     url = f"http://{front_address(server_of(run.plan))}:{API_PORT}"

@@ -18,6 +18,7 @@ from emulators.promptness import DPU_TURN, ask_for_turns
 from emulators.provisioning import read_provisions
 from emulators.server_port import FrontEndPort, ModelCard
 from testbed.experiment.assembly import SYSTEMS, assemble_node, parameters_of
+from testbed.experiment.outlines import Surroundings
 from testbed.experiment.plan import Plan
 from testbed.experiment.server_address import API_PORT, front_address
 from testbed.machine import Deliver, MachineError, Message
@@ -69,7 +70,7 @@ def attach_front_end(node: AsyncNode, vocabulary: Vocabulary, failed: asyncio.Fu
             raise MachineError(f"the API cannot take a {type(deliver.message).__name__}")
         port.take(deliver.message)
 
-    assembly = assemble_node(run.plan, run.name, run.memories, vocabulary)
+    assembly = assemble_node(run.plan, run.name, Surroundings(run.memories, vocabulary))
     run.attach(assembly.machines, assembly.accelerator, outside=outside)
     return port
 

@@ -17,6 +17,7 @@ from emulators.promptness import ACCELERATOR_TURN, ask_for_turns
 from emulators.provisioning import wait_for_provisions
 from testbed.events.fidelity_events import HardwareEngaged
 from testbed.experiment.assembly import assemble_node, parameters_of
+from testbed.experiment.outlines import Surroundings
 from testbed.serving.tokens import deepseek_vocabulary
 
 
@@ -24,7 +25,7 @@ def build(run: NodeRun) -> None:
     """Assembles the node once the host has provisioned it."""
     ask_for_turns(ACCELERATOR_TURN)
     executor = _open_device(run)
-    assembly = assemble_node(run.plan, run.name, run.memories, deepseek_vocabulary(), executor)
+    assembly = assemble_node(run.plan, run.name, Surroundings(run.memories, deepseek_vocabulary(), executor))
     run.attach(assembly.machines, assembly.accelerator)
     wait_for_provisions(run)
 

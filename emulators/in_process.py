@@ -42,6 +42,7 @@ from testbed.events.schema import (
     StageEntered,
 )
 from testbed.experiment.assembly import SYSTEMS, assemble_node, provisions_of
+from testbed.experiment.outlines import Surroundings
 from testbed.experiment.plan import NodePlan, Plan, read_plan
 from testbed.experiment.simulation import BENCH, make_wire
 from testbed.machine import Completion, Deliver, Event, MachineError, Message
@@ -72,7 +73,7 @@ class OneProcess:
         self._hosts: dict[str, NodeHost] = {}
         for node in nodes:
             own = {region: memory for (owner, region), memory in memories.items() if owner == node.name}
-            assembly = assemble_node(plan, node.name, own, vocabulary)
+            assembly = assemble_node(plan, node.name, Surroundings(own, vocabulary))
             self._hosts[node.name] = NodeHost(
                 node.name,
                 assembly.machines,

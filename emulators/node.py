@@ -3,7 +3,7 @@
 For a node without HTTP, a module `emulators/<role>.py` is a few lines:
 
     def build(run: NodeRun) -> None:
-        assembly = assemble_node(run.plan, run.name, run.memories, vocabulary)
+        assembly = assemble_node(run.plan, run.name, Surroundings(run.memories))
         run.attach(assembly.machines, assembly.accelerator)
 
     if __name__ == "__main__":

@@ -5,8 +5,8 @@ Everything follows from the trial's seed and label, so a plan can be made again.
 
 from __future__ import annotations
 
-from testbed.experiment.assembly import ConnectionOutline, NodeOutline
 from testbed.experiment.fabrics import FABRICS, SMALL_FABRIC, members
+from testbed.experiment.outlines import ConnectionOutline, NodeOutline
 from testbed.experiment.packet_budget import kernel_rate
 from testbed.experiment.plan import PortPlan, QueuePairPlan, RegionPlan
 from testbed.units import image_bytes

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from testbed.dualpath.parameters import DualPathParameters
 from testbed.dualpath.service_levels import COLLECTIVE, CONTROL, KV
-from testbed.experiment.assembly import ConnectionOutline, NodeOutline, RegionOutline
+from testbed.experiment.outlines import ConnectionOutline, NodeOutline, RegionOutline
 from testbed.serving.agentic_models import AGENTIC_MODELS
 
 SCHEDULER_NODE = "sched0"

@@ -5,7 +5,7 @@ All of them lie in namespaces of the run, so their subnets are the same in every
 
 from __future__ import annotations
 
-from testbed.experiment.assembly import NodeOutline
+from testbed.experiment.outlines import NodeOutline
 from testbed.experiment.plan import FabricPlan
 from testbed.experiment.spec import Spec
 

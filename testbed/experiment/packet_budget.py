@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import msgspec
 
-from testbed.experiment.assembly import SYSTEMS, NodeOutline
+from testbed.experiment.assembly import SYSTEMS
 from testbed.experiment.complaints import Complaint, shown
 from testbed.experiment.fabrics import FABRICS, members
+from testbed.experiment.outlines import NodeOutline
 from testbed.experiment.spec import Spec
 from testbed.network.wire_profile import MODELLED
 from testbed.units import GBIT_PER_S

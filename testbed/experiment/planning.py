@@ -12,10 +12,11 @@ from typing import Literal
 import msgspec
 
 from testbed.experiment.addresses import Pairs, Ports, regions
-from testbed.experiment.assembly import SYSTEMS, NodeOutline
+from testbed.experiment.assembly import SYSTEMS
 from testbed.experiment.complaints import Complaint, shown
 from testbed.experiment.fabrics import FABRICS, fabric_of, fabric_plan, members
 from testbed.experiment.hardware import Hardware, HardwareNode, hardware_notes, misfits
+from testbed.experiment.outlines import NodeOutline
 from testbed.experiment.packet_budget import (
     chosen_byte_scale,
     has_images,
@@ -35,7 +36,7 @@ from testbed.units import GBIT_PER_S, from_microseconds, serialization_time
 
 def refusals(spec: Spec) -> list[Complaint]:
     """Why a spec whose every field is right can still not be built."""
-    return [*slow_ports(spec), *_too_big(spec), *_wrong_captures(spec), *_wrong_hardware(spec)]
+    return [*slow_ports(spec), *_misfits(spec), *_wrong_captures(spec), *_wrong_hardware(spec)]
 
 
 def compile_plan(
@@ -154,15 +155,18 @@ def _node(outline: NodeOutline, ports: Ports, pairs: Pairs, seed: int, byte_scal
     )
 
 
-def _too_big(spec: Spec) -> list[Complaint]:
-    """Systems whose device has no room for what their host would load."""
+def _misfits(spec: Spec) -> list[Complaint]:
+    """Systems whose parameters do not go together, or whose device has no room for what their host would load."""
     faults = []
     for name, system in spec.systems.items():
         row = SYSTEMS[system.kind]
-        try:
-            row.provision(msgspec.convert(system.parameters, row.parameters))
-        except ValueError as fault:
-            faults.append(Complaint(f"systems.{name}", "its memory", str(fault)))
+        parameters = msgspec.convert(system.parameters, row.parameters)
+        for looked_at, look in (("its parameters", row.check), ("its memory", row.provision)):
+            try:
+                if look is not None:
+                    look(parameters)
+            except ValueError as fault:
+                faults.append(Complaint(f"systems.{name}", looked_at, str(fault)))
     return faults
 
 

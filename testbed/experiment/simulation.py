@@ -25,6 +25,7 @@ from testbed.events.schema import (
     StageEntered,
 )
 from testbed.experiment.assembly import SYSTEMS, assemble_node, provisions_of
+from testbed.experiment.outlines import Surroundings
 from testbed.experiment.plan import Plan
 from testbed.experiment.run_folder import Outcome, RunFolder
 from testbed.machine import Event
@@ -146,7 +147,7 @@ class _Trial:
             if node.role == "host":
                 write(0, provisions_of(plan))
             own = {name: memory for (owner, name), memory in memories.items() if owner == node.name}
-            assembly = assemble_node(plan, node.name, own, vocabulary)
+            assembly = assemble_node(plan, node.name, Surroundings(own, vocabulary))
             self._clients += [machine for machine in assembly.machines if isinstance(machine, OpenLoopClient)]
             simulation.add_node(node.name, assembly.machines, write, assembly.accelerator)
             # There is no process of its own: 0, so that the log is the same wherever it was written.
