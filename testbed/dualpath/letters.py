@@ -85,7 +85,117 @@ class ReadQueued(Letter, frozen=True, tag="read_queue"):
     tokens: int
 
 
-AnyLetter: TypeAlias = Union[FetchWork, Assign, TurnEnded, Produced, ReadQueued]  # noqa: UP007  # a flat tagged union
+# --- the two engines of a turn (docs/models/dualpath.md) --------------------------------------------------------------
+
+
+class TurnProgress(msgspec.Struct, frozen=True, array_like=True):
+    """Tokens of one turn in a `ProducedMany`."""
+
+    name: str
+    tokens: int
+    done: bool = False
+
+
+class ProducedMany(Letter, frozen=True, tag="produced_many"):
+    """As `Produced`, for several turns of one decode step."""
+
+    turns: tuple[TurnProgress, ...]
+
+
+class BlocksPersisted(Letter, frozen=True, tag="persisted"):
+    """To the scheduler, from the decode side: the first `blocks` Full Blocks of the turn's prompt and answer are in
+    storage now. Comes before the decode side's `TurnEnded`; the KV of an answer's last token is never made.
+    """
+
+    name: str
+    blocks: int
+
+
+class BufferGranted(Letter, frozen=True, tag="granted"):
+    """From the decode leader to the prefill leader: where the turn's KV is to be written, layer by layer."""
+
+    name: str
+    region: str
+    """The DE buffer, or hbm3 where KV lands straight in HBM."""
+    extents: tuple[tuple[int, int], ...]
+    """(first slot, slots) of Full Blocks; within an extent layers follow one another, blocks within each layer."""
+    skipped: int
+    """Hit blocks of the decode side that have no place among these slots."""
+
+
+class HitsReady(Letter, frozen=True, tag="hits_ready"):
+    """From the decode leader to the prefill leader: the hit blocks of the decode side are in its buffer."""
+
+    name: str
+
+
+class LayerWanted(Letter, frozen=True, tag="layer_wanted"):
+    """From a prefill engine to the decode leader: WRITE blocks of one layer into my HBM, `count` from `first` on."""
+
+    name: str
+    node: str
+    engine: int
+    layer: int
+    first: int
+    count: int
+    extents: tuple[tuple[int, int], ...]
+    """(first slot, slots) of Layer Blocks of the HBM."""
+    ticket: int
+
+
+class LayerSent(Letter, frozen=True, tag="layer_sent"):
+    """The answer to `LayerWanted`, once the WRITEs are complete."""
+
+    ticket: int
+    failure: str = ""
+
+
+class PrefillDone(Letter, frozen=True, tag="prefill_done"):
+    """From the prefill leader to the decode leader: all KV of the prompt is at the place that was granted."""
+
+    name: str
+
+
+class Abort(Letter, frozen=True, tag="abort"):
+    """To a leader, from the other side's leader or from the scheduler: end this turn. The prefill and decode side
+    answer each other `Drained` once they no longer touch the other's memory.
+    """
+
+    name: str
+    reason: str
+    node: str = ""
+    """Whose leader waits for `Drained`; empty: nobody."""
+
+
+class Drained(Letter, frozen=True, tag="drained"):
+    """See `Abort`."""
+
+    name: str
+
+
+class NodeGone(Letter, frozen=True, tag="node_gone"):
+    """From the scheduler to all leaders: a node does not answer any more. Turns that it has a part in fail."""
+
+    node: str
+
+
+AnyLetter: TypeAlias = Union[  # noqa: UP007  # a flat tagged union
+    FetchWork,
+    Assign,
+    TurnEnded,
+    Produced,
+    ReadQueued,
+    ProducedMany,
+    BlocksPersisted,
+    BufferGranted,
+    HitsReady,
+    LayerWanted,
+    LayerSent,
+    PrefillDone,
+    Abort,
+    Drained,
+    NodeGone,
+]
 """All letters. A new one is a class here and a member of this union."""
 
 
