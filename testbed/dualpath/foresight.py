@@ -1,0 +1,126 @@
+"""What can be said of a DualPath system before it runs: who reads, which P/D is free of bottlenecks, what binds.
+
+Words for the notes of a plan, from parameters and rates alone (`testbed.dualpath.bounds`; design dualpath 1.7, with
+the paper's trace of 1.10 where a workload must be named). It runs nothing and knows no plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+
+from testbed.dualpath.bounds import SNICS, Bound, Cluster, Resource, binding, bounds, in_words, loads, window
+from testbed.dualpath.parameters import DualPathParameters
+from testbed.serving.agentic_models import AGENTIC_MODELS
+
+_GBYTE_BITS = 8 * 10**9
+_NAMES = {
+    Resource.PE_SNIC: "the SNICs of prefill nodes",
+    Resource.DE_SNIC: "the SNICs of decode nodes",
+    Resource.PE_CNIC_READ: "PE CNIC read",
+    Resource.PE_CNIC_WRITE: "PE CNIC write",
+    Resource.DE_CNIC_READ: "DE CNIC read",
+    Resource.DE_CNIC_WRITE: "DE CNIC write",
+    Resource.PE_DRAM: "PE DRAM",
+    Resource.DE_DRAM: "DE DRAM",
+}
+
+
+def cluster_of(parameters: DualPathParameters, rates: Mapping[str, int]) -> Cluster:
+    """The machines of a system, rates in GB/s; `rates` are true bits per second of ports by fabric.
+
+    B is the CNIC's PCIe link, or its wire where that is slower or PCIe is left out.
+    """
+    wire = Fraction(rates["compute"], _GBYTE_BITS)
+    pcie = Fraction(str(parameters.pcie_gbyte_s))
+    return Cluster(
+        prefill_nodes=parameters.prefill_nodes,
+        decode_nodes=parameters.decode_nodes,
+        engines=parameters.engines_per_node,
+        snics=parameters.storage_nics,
+        cnic=min(wire, pcie) if pcie else wire,
+        snic=Fraction(rates["storage"], _GBYTE_BITS),
+        dram=Fraction(str(parameters.dram_gbyte_s)) or None,
+    )
+
+
+def foresight(parameters: DualPathParameters, rates: Mapping[str, int]) -> list[str]:
+    """Notes for the plan of a DualPath system, or of one that it is compared with."""
+    if parameters.read_path == "bypass":
+        return ["no KV is read, copied or transferred: compute alone bounds this system"]
+    cluster = cluster_of(parameters, rates)
+    shares = {"prefill": (Fraction(1), Fraction(0)), "decode": (Fraction(0), Fraction(1))}
+    prefill, decode = shares.get(parameters.read_path, (Fraction(1), Fraction(1)))
+    found = loads(cluster, prefill=prefill, decode=decode)
+    first = binding(found)
+    at_most = cluster.storage * (cluster.prefill_nodes * prefill + cluster.decode_nodes * decode)
+    speed = at_most / max(found[first], Fraction(1))
+    notes = [_readers(parameters, cluster), _window(cluster)]
+    if first in SNICS:
+        words = f"storage-bound on {_who(prefill, decode)}: no other NIC or memory is full before them"
+    else:
+        words = (
+            f"{_NAMES[first]} would saturate first, at {float(100 / found[first]):.0f} % of what "
+            f"{_who(prefill, decode)} can read"
+        )
+    notes.append(f"this P/D of {in_words(cluster.ratio)} is {words}")
+    served = parameters.storage_nodes * cluster.snic
+    if served < speed:
+        notes.append(
+            f"{_count(parameters.storage_nodes, 'storage node')} can send {float(served):g} GB/s, less than the "
+            f"{float(speed):g} GB/s that the readers could take: storage nodes bind before them"
+        )
+        speed = served
+    notes.append(_tokens(parameters, speed))
+    return notes
+
+
+def _readers(parameters: DualPathParameters, cluster: Cluster) -> str:
+    prefill, decode = cluster.prefill_nodes * cluster.snics, cluster.decode_nodes * cluster.snics
+    sides = {
+        "prefill": f"by prefill nodes alone ({_count(prefill, 'SNIC')}); the {decode} of decode nodes only write",
+        "decode": f"by decode nodes alone ({_count(decode, 'SNIC')}); the {prefill} of prefill nodes are idle",
+    }
+    both = f"by {_count(prefill, 'SNIC')} of prefill nodes and {decode} of decode nodes ({parameters.read_path})"
+    return f"hit KV is read {sides.get(parameters.read_path, both)}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _who(prefill: Fraction, decode: Fraction) -> str:
+    if prefill and decode:
+        return "the SNICs of both sides"
+    return _NAMES[Resource.PE_SNIC if prefill else Resource.DE_SNIC]
+
+
+def _window(cluster: Cluster) -> str:
+    dram = "without limit" if cluster.dram is None else f"{float(cluster.dram):g} GB/s a node"
+    head = f"bounds for g={cluster.engines}, s={in_words(cluster.s)} (B={float(cluster.cnic):g} GB/s, M={dram})"
+    found = window(cluster)
+    if not found.possible:
+        never = [_NAMES[bound.resource] for bound in bounds(cluster) if not bound.possible]
+        return f"{head}: no P/D keeps all SNICs busy" + (f"; {', '.join(never)} cannot carry it" if never else "")
+    ends = [*_end(found.at_least), "P/D", *_end(found.at_most)]
+    return f"{head}: {' <= '.join(ends)}; beyond these {_beyond(found.at_least, found.at_most)} would saturate"
+
+
+def _end(bound: Bound | None) -> list[str]:
+    if bound is None:
+        return []
+    end = bound.at_least if bound.at_least is not None else bound.at_most
+    return [] if end is None else [in_words(end)]
+
+
+def _beyond(*ends: Bound | None) -> str:
+    return " and ".join(_NAMES[end.resource] for end in ends if end is not None)
+
+
+def _tokens(parameters: DualPathParameters, gbyte_s: Fraction) -> str:
+    token_bytes = Fraction(AGENTIC_MODELS[parameters.model].token_bytes * parameters.fetch_percent, 100)
+    tokens = gbyte_s * 10**9 / token_bytes
+    return (
+        f"at most {float(gbyte_s):g} GB/s of hit KV, {float(tokens):,.0f} tokens/s of {parameters.model}; a run that "
+        f"asks for less is bound by compute or by its agents, and then two paths gain nothing"
+    )
