@@ -13,15 +13,15 @@ It knows regions and queue pairs by name, no blocks' contents, no turn and no en
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
 from testbed.dualpath.blocks import BlockShape
 from testbed.dualpath.copy_engine import CopyEngines
-from testbed.dualpath.crossings import DRAM, copied, crossings
 from testbed.dualpath.local_messages import TRAFFIC, Move, Moved, Piece, Pull, Pulled
 from testbed.dualpath.parameters import DualPathParameters
+from testbed.dualpath.read_paths import crossed
 from testbed.dualpath.service_levels import KV
 from testbed.events.kv_events import TransferFinished
 from testbed.events.schema import VerbFailed
@@ -111,8 +111,7 @@ class _Port:
 class TrafficManager:
     """See the head of this file.
 
-    `memories` are the node's regions, `regions` the same as the plan has them (a copy engine finds its target there);
-    `crossed` says which resources a hop crosses, from (hop, source, target).
+    `memories` are the node's regions, `regions` the same as the plan has them (a copy engine finds its target there).
     """
 
     name = TRAFFIC
@@ -126,14 +125,12 @@ class TrafficManager:
         memories: Mapping[str, LocalMemory],
         regions: Iterable[PlannedRegion] = (),
         limits: TrafficLimits | None = None,
-        crossed: Callable[[str, str, str], tuple[str, ...]] = crossings,
     ) -> None:
         self._node = node
         self._shape = shape
         self._memories = memories
         self._regions = _table(regions, memories)
         self._limits = limits or TrafficLimits()
-        self._crossed = crossed
         self._submit_time = parameters.submit_time
         self._batch = parameters.doorbell_batch
         self._engines: CopyEngines | None = None
@@ -296,7 +293,7 @@ class TrafficManager:
     def _answer(self, job: _Job) -> None:
         message = job.message
         if job.began is not None and not job.failure:
-            self._finished(message, job.began, self._ways(message))
+            self._finished(message, job.began, crossed(message.hop, *self._ends(message)))
         if isinstance(message, Pull):
             data = b"".join(job.received[first] for first in sorted(job.received)) if not job.failure else b""
             self._effects.append(Deliver(message.owner, Pulled(message.ticket, data, job.failure)))
@@ -319,16 +316,12 @@ class TrafficManager:
             else:
                 start = message.remote.address - region.address
                 region.memory.view[start : start + size] = self._gather(message, _Part(_Job(message), 0, size))
-                ways = copied(message.peer, DRAM[message.hop]) if message.hop in DRAM else copied(message.peer)
-                self._finished(message, began, ways)
+                self._finished(message, began, _past_the_nic(crossed(message.hop, *self._ends(message))))
             self._effects.append(Deliver(message.owner, Moved(message.ticket, failure)))
 
         began = engines.start(now, message.interface, max(1, len(message.pieces)), true_bytes, done)
 
     # --- events -----------------------------------------------------------------------------------------------------
-
-    def _ways(self, message: Move | Pull) -> tuple[str, ...]:
-        return self._crossed(message.hop, *self._ends(message))
 
     def _ends(self, message: Move | Pull) -> tuple[str, str]:
         own = f"{self._node}.{message.interface}"
@@ -361,6 +354,13 @@ class TrafficManager:
 
 def _size(message: Move) -> int:
     return sum(piece.length for piece in message.pieces) if message.pieces else len(message.data)
+
+
+def _past_the_nic(resources: tuple[str, ...]) -> tuple[str, ...]:
+    """What a loop-back crosses, with the copy engine in place of the NIC's PCIe link."""
+    return tuple(
+        resource.replace(".cnic_read", ".copy_engine") for resource in resources if not resource.endswith(".cnic_write")
+    )
 
 
 def _within(pieces: tuple[Piece, ...], first: int, length: int) -> Iterator[Piece]:
