@@ -49,6 +49,8 @@ DESK_LOOK = 10 * MILLISECOND
 """How often a loop that never sleeps looks who comes and goes at the unix socket."""
 SHORTEST_SLEEP = 30 * MICROSECOND
 """Waits for the uplink's pace below this are not worth a system call."""
+FEW_PORTS = 2
+"""Up to so many, each is asked for packets; of more, one system call finds those that have any."""
 FINE_SLEEP = 5 * MILLISECOND
 """Below this, epoll's whole milliseconds are too coarse: select waits for it."""
 
@@ -86,6 +88,8 @@ class Rnic:
         """Ports that may have a packet: after a sleep those that `select` named, else all."""
         self._endpoints: dict[int, Endpoint] = {}
         self._touched: list[Endpoint] = []
+        self._unanswered: set[Endpoint] = set()
+        """Queue pairs with verbs that have no completion yet: only their timers can run."""
         self._timers_looked_at = self._desk_looked_at = 0
         self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._waits = select.epoll()
@@ -95,8 +99,10 @@ class Rnic:
         self.ports = [Port(port, fabrics[port.fabric], faults) for port in node.ports if port.fabric in fabrics]
         self._readable = self.ports
         self._port_of = {port.socket.fileno(): port for port in self.ports}
+        self._arrivals = select.epoll()
         for descriptor in self._port_of:
             self._waits.register(descriptor, select.EPOLLIN)
+            self._arrivals.register(descriptor, select.EPOLLIN)
         if settings is None:
             settings = ConnectionSettings(path_mtu=plan.path_mtu, retransmission_timeout=RETRANSMISSION_TIMEOUT)
         ports = {port.plan.interface: port for port in self.ports}
@@ -173,7 +179,7 @@ class Rnic:
         work = 0
         for port in self._readable:
             work += port.receive(now, self._touch)
-        self._readable = self.ports
+        self._readable = self.ports if len(self.ports) <= FEW_PORTS else self._with_packets()
         software = self.desk.software
         if software is not None and software.has_posted():
             try:
@@ -189,12 +195,17 @@ class Rnic:
         if self._touched:
             self._settle()
         for port in self.ports:
-            work += port.transmit(time.monotonic_ns)
+            if port.waits:
+                work += port.transmit(time.monotonic_ns)
         if software is not None:
             software.publish()
         if self.journal.due(now):
             self.journal.beat(now, self)
         return work > 0
+
+    def _with_packets(self) -> list[Port]:
+        """Ports that have a packet, by one system call for all."""
+        return [self._port_of[descriptor] for descriptor, _ in self._arrivals.poll(0)]
 
     def stop(self) -> None:
         """Ends `run`; may be called from a signal handler."""
@@ -207,6 +218,7 @@ class Rnic:
         for port in self.ports:
             port.close()
         self._waits.close()
+        self._arrivals.close()
         os.close(self._wake_fd)
 
     def _touch(self, endpoint: Endpoint) -> None:
@@ -232,6 +244,8 @@ class Rnic:
                 except QueueError as error:
                     self.desk.dismiss(str(error))
                     software = None
+            if pair.outstanding:
+                self._unanswered.add(endpoint)
             endpoint.port.activate(endpoint)
         self._touched.clear()
 
@@ -247,7 +261,7 @@ class Rnic:
         """Wakes queue pairs whose timers are due; the moment of the next one."""
         self._timers_looked_at = now
         earliest: int | None = None
-        for endpoint in self._endpoints.values():
+        for endpoint in tuple(self._unanswered):
             deadline = endpoint.pair.deadline()
             if deadline is not None and deadline <= now:
                 endpoint.pair.wake(now)
@@ -256,6 +270,8 @@ class Rnic:
                 deadline = endpoint.pair.deadline()
             if deadline is not None and (earliest is None or deadline < earliest):
                 earliest = deadline
+            if not endpoint.pair.outstanding:
+                self._unanswered.discard(endpoint)
         return earliest
 
     def _block(self, now: int) -> None:
@@ -267,7 +283,7 @@ class Rnic:
         if timer is not None and timer < until:
             until = timer
         for port in self.ports:
-            if port.backlogged() and port.wake_at() < until:
+            if port.waits and port.backlogged() and port.wake_at() < until:
                 until = port.wake_at()
         rest = until - time.monotonic_ns()
         if rest < SHORTEST_SLEEP or not self.desk.prepare_sleep():

@@ -128,6 +128,8 @@ class Port:
         self._endpoints: dict[int, Endpoint] = {}
         self._lanes: dict[int, Lane] = {}
         self._round: tuple[Lane, ...] = ()
+        self.waits = False
+        """Whether `transmit` is to be called: some queue pair may have something, or had until a moment ago."""
         self._senders: list[socket.socket] = []
         self.faults = faults or WireFaults()
 
@@ -172,6 +174,7 @@ class Port:
     def activate(self, endpoint: Endpoint) -> None:
         """The queue pair may have something to send."""
         if not endpoint.queued:
+            self.waits = True
             endpoint.queued = True
             endpoint.lane.endpoints.append(endpoint)
 
@@ -194,6 +197,7 @@ class Port:
             lane = self._choose(now)
             if lane is None:
                 self._idle = True
+                self.waits = False
                 return count
             packet, endpoint = lane.head, lane.sender
             assert packet is not None
