@@ -181,3 +181,28 @@ class TurnReplaced(Event, frozen=True, tag="turn.replaced"):
     reason: str
     again: bool
     level: ClassVar[str] = "warning"
+
+
+# --- agents -----------------------------------------------------------------------------------------------------
+
+
+class AgentStarted(Event, frozen=True, tag="agent.started"):
+    """An agent sends its first turn. Its turns are called `agent`.t000, `agent`.t001, …"""
+
+    agent: str
+    turns: int
+    """How many it will send."""
+    scheduled: Nanoseconds
+    """When it was to start: its job's completion time counts from here."""
+
+
+class AgentFinished(Event, frozen=True, tag="agent.finished"):
+    """An agent has its last answer, or gave up since a turn failed."""
+
+    agent: str
+    outcome: str
+    """finished or failed."""
+    turns: int
+    """Turns that were answered."""
+    duration: Nanoseconds
+    """Since its scheduled start; its completion time where it finished."""

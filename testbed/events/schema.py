@@ -27,6 +27,8 @@ from testbed.events.fidelity_events import (
     WaitMeasured,
 )
 from testbed.events.kv_events import (
+    AgentFinished,
+    AgentStarted,
     AttentionMeasured,
     BlockRejected,
     BufferMeasured,
@@ -382,6 +384,7 @@ AnyEvent: TypeAlias = Union[  # noqa: UP007  # msgspec wants one flat tagged uni
     VerbsMeasured, WaitMeasured, HostChanged,
     TurnPlaced, PathChosen, TurnStage, TransferFinished, CollectiveFinished, ForwardFinished, EngineMeasured,
     AttentionMeasured, ReadQueueMeasured, BufferMeasured, BlockRejected, ChunkServed, NodeLost, TurnReplaced,
+    AgentStarted, AgentFinished,
 ]  # fmt: skip
 """The whole schema as one tagged union."""
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import msgspec
 
 from testbed.serving.requests import Request, Sampling
+from testbed.workload.agent_loads import AgentLoad, turns_in
 from testbed.workload.arrivals import Arrivals, Poisson
 from testbed.workload.lengths import Lengths, ShareGpt
 from testbed.workload.prompts import PromptSource
@@ -52,11 +53,18 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How answers are drawn."""
     warm_up: WarmUp = WarmUp()
     """Which of them count in no latency."""
+    trajectories: AgentLoad | None = None
+    """Agents in place of requests, for systems that serve turns: `requests` and what belongs to it then say nothing."""
 
 
 def read_workload(told: Mapping[str, Any]) -> Workload:
     """The workload in a plan. Raises msgspec.ValidationError."""
     return msgspec.convert(told, Workload)
+
+
+def requests_in(workload: Workload, seed: int) -> int:
+    """How many requests are sent in all, turns of agents included; 0 is open-ended."""
+    return workload.requests if workload.trajectories is None else turns_in(workload.trajectories, seed)
 
 
 def schedule(workload: Workload, seed: int, source: PromptSource) -> list[Request]:

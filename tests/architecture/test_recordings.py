@@ -48,6 +48,8 @@ NOT_RECORDED = {
     "chunk.served": "DualPath has no recording yet",
     "node.lost": "DualPath has no recording yet",
     "turn.replaced": "DualPath has no recording yet",
+    "agent.started": "DualPath has no recording yet",
+    "agent.finished": "DualPath has no recording yet",
     "verb.failed": "a healthy wire never causes one; the wires' conformance suite cuts it",
 }
 

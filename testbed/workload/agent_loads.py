@@ -1,0 +1,103 @@
+"""Agents as a workload: how many, when they start, how long their tools take, and where their trajectories come from.
+
+A kind of trajectories is a struct with its parameters, `found` and one entry in `AgentLoad`. `requests` of a workload
+then counts nothing: what is sent are the turns of the agents. This file reads no file (`testbed.workload.traces`
+reads sessions when the experiment is read) and knows no clock.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeAlias
+
+import msgspec
+
+from testbed.units import Nanoseconds, from_seconds
+from testbed.workload.arrivals import Arrivals
+from testbed.workload.paper_table import COLUMNS, draw
+from testbed.workload.streams import derived_seed, stream
+from testbed.workload.trajectories import Trajectory, for_agents, of_lengths
+
+Tokens: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=10_000_000)]
+Turns: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
+
+
+class _Load(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="kind"):
+    """What all kinds have."""
+
+    agents: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 8
+    """How many agents there are."""
+    arrivals: Arrivals | None = None
+    """When agents start, their rate in agents per true second; left out, all start together (the paper's offline)."""
+    tool_latency_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 0.0
+    """True seconds from a turn's last token to the agent's next turn. Paper: zero."""
+    prepended_tokens: Tokens = 64
+    """Random tokens of the synthetic first round by which a copied trajectory differs from its original. Not stated in
+    the paper; our choice: one block."""
+
+    def starts(self, seed: int) -> list[Nanoseconds]:
+        """When each agent starts, never decreasing."""
+        if self.arrivals is None:
+            return [0] * self.agents
+        return self.arrivals.moments(self.agents, stream(seed, "agent arrivals"))
+
+    @property
+    def tool_latency(self) -> Nanoseconds:
+        """`tool_latency_s` in nanoseconds."""
+        return from_seconds(self.tool_latency_s)
+
+    def found(self, seed: int) -> list[Trajectory]:
+        """The trajectories that are no copies, at least one."""
+        raise NotImplementedError
+
+    def trajectories(self, seed: int) -> list[Trajectory]:
+        """One for each agent."""
+        return for_agents(self.found(seed), self.agents, seed, prepended=self.prepended_tokens)
+
+
+class FixedTrajectories(_Load, frozen=True, tag="fixed"):
+    """All agents alike, each with tokens of its own."""
+
+    turns: Turns = 8
+    """Turns of every agent."""
+    first: Tokens = 1024
+    """Tokens of the first prompt."""
+    append: Tokens = 64
+    """New tokens of every later prompt."""
+    generate: Tokens = 32
+    """Tokens of every answer."""
+
+    def found(self, seed: int) -> list[Trajectory]:
+        """As many as there are agents."""
+        lengths = [(self.first if number == 0 else self.append, self.generate) for number in range(self.turns)]
+        return [of_lengths(derived_seed(seed, "agent", agent), lengths, "fixed") for agent in range(self.agents)]
+
+
+class TableTrajectories(_Load, frozen=True, tag="table"):
+    """Drawn so that all columns of DualPath's Table 2 hold together (`testbed.workload.paper_table`)."""
+
+    row: Literal["32k", "48k", "64k"] = "64k"
+    """Row of the table: the longest trajectory that it allows."""
+    found_trajectories: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 500
+    """How many are drawn; more agents get copies. Paper: 500."""
+    max_tokens: Tokens | None = None
+    """Longest trajectory in place of the row's: all lengths shrink alike, for a small emulation."""
+    turns: Annotated[float, msgspec.Meta(ge=1, le=100_000)] | None = None
+    """Mean number of turns in place of the row's; each turn gets longer as there are fewer."""
+
+    def found(self, seed: int) -> list[Trajectory]:
+        """`found_trajectories` of them."""
+        columns = COLUMNS[self.row].scaled(self.max_tokens, self.turns)
+        drawn = draw(columns, self.found_trajectories, seed)
+        return [
+            of_lengths(derived_seed(seed, "agent", number), lengths, f"table {self.row}")
+            for number, lengths in enumerate(drawn)
+        ]
+
+
+AgentLoad: TypeAlias = FixedTrajectories | TableTrajectories
+"""Every kind of agents there is."""
+
+
+def turns_in(load: AgentLoad, seed: int) -> int:
+    """How many requests the agents will send in all."""
+    return sum(len(trajectory.rounds) for trajectory in load.trajectories(seed))
