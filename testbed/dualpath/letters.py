@@ -287,6 +287,15 @@ class Knock(Letter, frozen=True, tag="knock"):
     node: str
 
 
+class PartArrived(Letter, frozen=True, tag="part"):
+    """From one engine of a group to another: my part of this collective is in your memory, before this letter."""
+
+    sequence: int
+    member: int
+    """The sender's place in the group."""
+    bytes: int
+
+
 AnyLetter: TypeAlias = Union[  # noqa: UP007  # a flat tagged union
     FetchWork,
     Assign,
@@ -312,6 +321,7 @@ AnyLetter: TypeAlias = Union[  # noqa: UP007  # a flat tagged union
     AskVersion,
     TellVersion,
     Knock,
+    PartArrived,
 ]
 """All letters. A new one is a class here and a member of this union."""
 

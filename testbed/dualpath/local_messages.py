@@ -130,3 +130,27 @@ class BlocksWritten(Message, frozen=True):
     ticket: int
     failed: tuple[int, ...] = ()
     """Ids of blocks that are on no replica."""
+
+
+class Exchange(Message, frozen=True, kw_only=True):
+    """To the machine collective{engine}: take part in one collective of the engine's group. Answered by `Exchanged`.
+
+    All members ask for the same sequence numbers in the same order, one at a time.
+    """
+
+    owner: str
+    ticket: int
+    operation: str
+    """dispatch, combine, reduce_scatter or all_gather."""
+    sequence: int
+    """Grows with each collective of the group."""
+    bytes_to_each: tuple[int, ...]
+    """Bytes for each member, in the group's order, of images as all lengths here; the own one is not sent."""
+
+
+class Exchanged(Message, frozen=True):
+    """From a collective: the parts of all members have arrived."""
+
+    ticket: int
+    failure: str = ""
+    """Why they have not; empty when all went well."""
