@@ -41,7 +41,14 @@ def experiment_schema() -> dict[str, Any]:
 
 
 def field_docs(kind: type[Any]) -> dict[str, str]:
-    """The docstring under each field of a struct, on one line; fields without one are left out."""
+    """The docstring under each field of a struct, inherited ones too, on one line; fields without one are left out."""
+    found: dict[str, str] = {}
+    for above in reversed(kind.__mro__):
+        found.update(_own_docs(above))
+    return found
+
+
+def _own_docs(kind: type[Any]) -> dict[str, str]:
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
     except (OSError, TypeError):

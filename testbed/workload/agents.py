@@ -19,6 +19,7 @@ from testbed.events.schema import RequestFailed, RequestFinished, RequestSent, T
 from testbed.machine import Deliver, Effect, Effects, Emit, Message, UnexpectedMessage
 from testbed.serving.turns import SubmitTurn, Turn, TurnAdvanced, TurnFailed
 from testbed.units import Nanoseconds
+from testbed.workload.agent_loads import AgentLoad
 from testbed.workload.trajectories import Replay, Trajectory, agent_name
 
 AGENTS = "agents"
@@ -219,3 +220,8 @@ class Agents:
         if number is None or agent is None or agent.turn is None:
             raise UnexpectedMessage(self.name, message, f"{name}: not asked, or over")
         return number, agent, agent.turn
+
+
+def agents_of(load: AgentLoad, seed: int) -> Agents:
+    """The agents that a workload means; the same in a simulation and in an emulated client."""
+    return Agents(load.trajectories(seed), load.starts(seed), tool_latency=load.tool_latency)
