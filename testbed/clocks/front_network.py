@@ -4,7 +4,8 @@ An emulation has a real TCP connection here. The model: every node has one full-
 sender's port when what was sent before has left, then on its receiver's port of the switch in the same way, and
 arrives a fixed delay later. There is no loss and no congestion window. The sizes of HTTP are ours, measured on the
 wire format of design serving §4.2: a request is its prompt and about 500 bytes of head and JSON, a chunk of an answer
-its text and about 250 bytes a token.
+its text and about 250 bytes a token. Turns of agents are no HTTP: their sizes are those of the very frames that an
+emulation sends (`testbed.serving.turn_frames`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from heapq import heappop, heappush
 
 from testbed.machine import MachineError, Message
 from testbed.serving.requests import Abandon, Refused, Submit, Tokens
+from testbed.serving.turn_frames import frame
+from testbed.serving.turns import SubmitTurn, TurnAdvanced, TurnFailed
 from testbed.units import Nanoseconds, serialization_time
 
 REQUEST_BYTES = 500
@@ -36,6 +39,8 @@ def wire_size(message: Message) -> int:
             size = CHUNK_BYTES * max(len(tokens), 1) + sum(len(text.encode()) for text in texts)
         case Refused():
             size = REFUSAL_BYTES
+        case SubmitTurn() | TurnAdvanced() | TurnFailed():
+            size = len(frame(message))
         case _:
             raise MachineError(f"{type(message).__name__} does not travel on the front network")
     return size + max(1, -(-size // SEGMENT_BYTES)) * SEGMENT_OVERHEAD_BYTES
@@ -71,10 +76,14 @@ class FrontNetwork:
             to, machine = self._server
             if isinstance(message, Submit):
                 self._asker[message.request.name] = node
-        elif node == self._server[0] and isinstance(message, Tokens | Refused):
+            elif isinstance(message, SubmitTurn):
+                self._asker[message.turn.name] = node
+        elif node == self._server[0] and isinstance(message, Tokens | Refused | TurnAdvanced | TurnFailed):
             asker = self._asker.get(message.name)
             if asker is None:
                 raise MachineError(f"{node} answers {message.name!r}, which no client has asked")
+            if isinstance(message, TurnFailed) or (isinstance(message, TurnAdvanced) and message.done):
+                del self._asker[message.name]
             to, machine = asker, self._clients[asker]
             delay = self._answer_delay
         else:

@@ -54,13 +54,13 @@ class Turn(msgspec.Struct, frozen=True):
         return length(self.answer)
 
 
-class SubmitTurn(Message, frozen=True):
+class SubmitTurn(Message, frozen=True, tag="submit"):
     """To a server: an agent's turn."""
 
     turn: Turn
 
 
-class TurnAdvanced(Message, frozen=True):
+class TurnAdvanced(Message, frozen=True, tag="advanced"):
     """From a server: `tokens` more tokens of the turn's answer; the last message of a turn says `done`."""
 
     name: str
@@ -68,7 +68,7 @@ class TurnAdvanced(Message, frozen=True):
     done: bool = False
 
 
-class TurnFailed(Message, frozen=True):
+class TurnFailed(Message, frozen=True, tag="failed"):
     """From a server: the turn will not be answered, or broke off."""
 
     name: str

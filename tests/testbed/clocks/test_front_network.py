@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 from testbed.clocks.front_network import FrontNetwork, wire_size
 from testbed.machine import Completion, MachineError
 from testbed.serving.requests import Abandon, Refused, Request, Submit, Tokens
+from testbed.serving.turn_frames import frame
+from testbed.serving.turns import SubmitTurn, TokenRun, Turn, TurnAdvanced, TurnFailed
 from testbed.units import serialization_time
 
 RATE = 1_000_000_000
@@ -83,3 +85,36 @@ def test_sizes_grow_with_the_text_and_count_segments() -> None:
 def test_what_belongs_nowhere_is_our_fault_and_raises(node: str, message: Submit | Tokens) -> None:
     with pytest.raises(MachineError):
         network().send(0, node, message)
+
+
+def turn(name: str) -> SubmitTurn:
+    return SubmitTurn(Turn(name, 0, 0, (TokenRun(1, 0, 500),), 0, (TokenRun(1, 500, 9),)))
+
+
+def test_turns_travel_as_frames_and_their_answers_go_to_the_agents_that_asked() -> None:
+    front = FrontNetwork(
+        ("sched0", "api"),
+        {"client0": "agents", "client1": "agents"},
+        rates_bits_per_s={"sched0": RATE, "client0": RATE, "client1": RATE},
+        delay=1000,
+    )
+    front.send(0, "client1", turn("a0000.t000"))
+    # An empty TCP segment's headers, and the very bytes of the frame.
+    assert wire_size(turn("a0000.t000")) == len(frame(turn("a0000.t000"))) + 66
+    arrival = 2 * serialization_time(wire_size(turn("a0000.t000")), RATE) + 1000
+    assert front.wake(arrival) == [("sched0", "api", turn("a0000.t000"))]
+    told = [TurnAdvanced("a0000.t000", 4), TurnAdvanced("a0000.t000", 5, done=True)]
+    for message in told:
+        front.send(arrival, "sched0", message)
+    assert front.wake(10**9) == [("client1", "agents", message) for message in told]
+
+
+@pytest.mark.parametrize("last", [TurnAdvanced("a0000.t000", 1, done=True), TurnFailed("a0000.t000", "lost")])
+def test_a_turn_that_is_over_has_nobody_to_answer_to(last: TurnAdvanced | TurnFailed) -> None:
+    front = FrontNetwork(
+        ("sched0", "api"), {"client0": "agents"}, rates_bits_per_s={"sched0": RATE, "client0": RATE}, delay=0
+    )
+    front.send(0, "client0", turn("a0000.t000"))
+    front.send(1, "sched0", last)
+    with pytest.raises(MachineError, match="no client has asked"):
+        front.send(2, "sched0", TurnAdvanced("a0000.t000", 1))
