@@ -46,6 +46,7 @@ class Simulation:
         self._by_source: dict[int, NodeHost] = {}
         self._source_of: dict[str, int] = {}
         self._touched: set[int] = set()
+        self._lost: set[str] = set()
         self._at_this_moment = 0
 
     def add_node(
@@ -74,6 +75,14 @@ class Simulation:
         self._agenda.appoint(source, self._not_before_now(host.deadline()))
         return host
 
+    def lose(self, name: str) -> None:
+        """The node is gone, with all that its machines know: it is never woken or told anything again.
+
+        Its cables are the wire's business (`FlowWire.cut`). Raises KeyError if there is none.
+        """
+        self._agenda.appoint(self._source_of[name], None)
+        self._lost.add(name)
+
     def next(self) -> Nanoseconds | None:
         """When something happens next, or None when nothing ever will."""
         found = self._agenda.next()
@@ -96,6 +105,7 @@ class Simulation:
             self._wake_front()
         else:
             self._by_source[source].wake(t)
+        self._touched -= {self._source_of[name] for name in self._lost}
         for touched in sorted(self._touched):
             self._agenda.appoint(touched, self._not_before_now(self._deadline_of(touched)))
         self._touched.clear()
@@ -112,6 +122,8 @@ class Simulation:
 
     def _wake_wire(self) -> None:
         for node, message in self._wire.wake(self.now):
+            if node in self._lost:
+                continue
             host = self.hosts[node]
             self._touched.add(self._source_of[node])
             if isinstance(message, Completion):
@@ -123,6 +135,8 @@ class Simulation:
     def _wake_front(self) -> None:
         assert self._front is not None
         for node, machine, message in self._front.wake(self.now):
+            if node in self._lost:
+                continue
             self._touched.add(self._source_of[node])
             self.hosts[node].deliver(self.now, machine, message)
 

@@ -145,3 +145,13 @@ class FidelityJudged(Event, frozen=True, tag="fidelity.judged"):
 
     verdict: str
     reasons: tuple[str, ...]
+
+
+class FaultInjected(Event, frozen=True, tag="fault.injected"):
+    """The bench has carried out a fault that the experiment asks for."""
+
+    what: str
+    """Node that it befell."""
+    kind: str
+    """kill: the node's software and its NIC are gone, and do not come back."""
+    level: ClassVar[str] = "warning"

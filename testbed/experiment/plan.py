@@ -104,6 +104,15 @@ class CapturePlan(msgspec.Struct, frozen=True):
     """Size at which the capture ends."""
 
 
+class FaultPlan(msgspec.Struct, frozen=True):
+    """A node that dies on purpose."""
+
+    node: str
+    at: int
+    """True nanoseconds after the run's start."""
+    kind: Literal["kill"] = "kill"
+
+
 class Plan(msgspec.Struct, frozen=True):
     """The whole run."""
 
@@ -149,6 +158,8 @@ class Plan(msgspec.Struct, frozen=True):
     """Which repeat of the experiment this is, from 0."""
     notes: tuple[str, ...] = ()
     """What the planner chose and why: scaling, packet budget, anything a reader must know."""
+    faults: tuple[FaultPlan, ...] = ()
+    """What goes wrong on purpose, by time."""
     hardware: Hardware = Hardware()
     """Real parts in place of emulated ones; empty in a simulation."""
     wire_profile: WireProfile | None = None

@@ -27,16 +27,19 @@ from testbed.experiment.packet_budget import (
     slow_ports,
     true_rates,
 )
-from testbed.experiment.plan import CapturePlan, NodePlan, Plan
+from testbed.experiment.plan import CapturePlan, FaultPlan, NodePlan, Plan
 from testbed.experiment.spec import Spec
 from testbed.experiment.sweep import Place
 from testbed.network.wire_profile import MODELLED, WireProfile
-from testbed.units import GBIT_PER_S, from_microseconds, serialization_time
+from testbed.units import GBIT_PER_S, from_microseconds, from_seconds, serialization_time
+
+MORTAL = frozenset({"prefill", "decode", "storage"})
+"""Roles of nodes that a fault may befall: there are others of their kind, and a run goes on without one."""
 
 
 def refusals(spec: Spec) -> list[Complaint]:
     """Why a spec whose every field is right can still not be built."""
-    return [*slow_ports(spec), *_misfits(spec), *_wrong_captures(spec), *_wrong_hardware(spec)]
+    return [*slow_ports(spec), *_misfits(spec), *_wrong_captures(spec), *_wrong_faults(spec), *_wrong_hardware(spec)]
 
 
 def compile_plan(
@@ -82,6 +85,10 @@ def compile_plan(
         parameters=system.parameters,
         workload=msgspec.to_builtins(spec.workload),
         captures=tuple(CapturePlan(capture.node, capture.interface, capture.limit_mib) for capture in spec.captures),
+        faults=tuple(
+            FaultPlan(fault.node, from_seconds(fault.at_s), fault.kind)
+            for fault in sorted(spec.faults, key=lambda fault: fault.at_s)
+        ),
         time_limit_s=spec.time_limit_s,
         nodes_as=spec.nodes,
         wire=spec.network.wire,
@@ -183,6 +190,19 @@ def _wrong_captures(spec: Spec) -> list[Complaint]:
             elif capture.interface not in ports[capture.node]:
                 there = ", ".join(ports[capture.node])
                 faults.append(Complaint(f"{where}.interface", shown(capture.interface), f"one of {there}"))
+    return faults
+
+
+def _wrong_faults(spec: Spec) -> list[Complaint]:
+    """Faults of nodes that one of the systems does not have, or that no run can be without; two of one node."""
+    faults: list[Complaint] = []
+    for outlines in outlines_of(spec):
+        there = [node.name for node in outlines if node.role in MORTAL]
+        for number, fault in enumerate(spec.faults):
+            earlier = [other.node for other in spec.faults[:number]]
+            if fault.node not in there or fault.node in earlier:
+                words = f"one of {', '.join(there)}, each once" if there else "this system has no node that may die"
+                faults.append(Complaint(f"faults[{number}].node", shown(fault.node), words))
     return faults
 
 

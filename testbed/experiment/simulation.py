@@ -2,18 +2,21 @@
 
 The files are those of an emulation, events/<node>.jsonl and events/bench.jsonl, and hold nothing that depends on
 this process or the time of day: the same plan twice gives the same bytes (known fault 37). Heartbeats come every
-100 ms of true time. It decides nothing that a machine decides.
+100 ms of true time. It decides nothing that a machine decides. A node that a fault befalls is cut off from the wire
+and never woken again.
 """
 
 from __future__ import annotations
 
 import traceback
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from testbed.clocks.front_network import FrontNetwork
 from testbed.clocks.simulated import Simulation
+from testbed.events.fidelity_events import FaultInjected
 from testbed.events.log import EventWriter
 from testbed.events.schema import (
     LineLogged,
@@ -26,22 +29,43 @@ from testbed.events.schema import (
 )
 from testbed.experiment.assembly import SYSTEMS, assemble_node, provisions_of
 from testbed.experiment.outlines import Surroundings
-from testbed.experiment.plan import Plan
+from testbed.experiment.plan import FaultPlan, Plan
 from testbed.experiment.run_folder import Outcome, RunFolder
 from testbed.machine import Event
 from testbed.network.memory_region import LocalMemory, PlainMemory
-from testbed.network.wires import FlowWire, PacketWire, Wire, WireSettings
+from testbed.network.wires import FlowWire, PacketWire, WireSettings
 from testbed.serving.tokens import Vocabulary, deepseek_vocabulary
 from testbed.units import MILLISECOND, SECOND, Nanoseconds
-from testbed.workload.client import OpenLoopClient
 from testbed.workload.streams import stream
 
 HEARTBEAT: Nanoseconds = 100 * MILLISECOND
 DRAIN: Nanoseconds = 20 * MILLISECOND
 """True time after the last answer in which servers release what it held."""
 BENCH = "bench"
+KILLED = -9
+"""Exit code of a node that a fault has befallen, as of a process that SIGKILL has ended."""
 _CHUNK = 2_000
 """Wakes between two looks at whether the run is to be cancelled."""
+
+
+@runtime_checkable
+class Finite(Protocol):
+    """A machine whose work has an end, as clients' and agents' has: a trial ends when all of them are done."""
+
+    @property
+    def done(self) -> bool:
+        """Nothing is left."""
+        ...
+
+    @property
+    def ended(self) -> int:
+        """Requests that have finished or failed."""
+        ...
+
+    @property
+    def remaining(self) -> int:
+        """Requests that have not."""
+        ...
 
 
 class SimulationEnd(NamedTuple):
@@ -81,7 +105,8 @@ def simulate(
         }
         trial = _Trial(plan, writers)
         try:
-            trial.prepare(vocabulary or deepseek_vocabulary())
+            speaks = SYSTEMS[plan.kind].clients == "text"
+            trial.prepare((vocabulary or deepseek_vocabulary()) if speaks else None)
             outcome, detail = trial.run(progress, cancelled)
         except Exception as fault:  # noqa: BLE001  # whatever a machine does, the run must say how it ended
             trial.bench(LineLogged(traceback.format_exc(), severity="error"))
@@ -90,7 +115,7 @@ def simulate(
         return SimulationEnd(outcome, detail, trial.now, trial.wakes)
 
 
-def make_wire(plan: Plan, memories: Mapping[tuple[str, str], LocalMemory]) -> Wire:
+def make_wire(plan: Plan, memories: Mapping[tuple[str, str], LocalMemory]) -> FlowWire | PacketWire:
     """The simulated wire that the plan asks for."""
     settings = WireSettings(latency=plan.wire_latency)
     if plan.wire == "packet":
@@ -116,8 +141,11 @@ class _Trial:
     def __init__(self, plan: Plan, writers: Mapping[str, EventWriter]) -> None:
         self._plan = plan
         self._writers = writers
-        self._clients: list[OpenLoopClient] = []
+        self._clients: list[Finite] = []
         self._simulation: Simulation | None = None
+        self._wire: FlowWire | PacketWire | None = None
+        self._faults: deque[FaultPlan] = deque(plan.faults)
+        self._lost: set[str] = set()
         self._next_beat = HEARTBEAT
 
     @property
@@ -134,21 +162,22 @@ class _Trial:
         """An event of the bench itself."""
         self._writers[BENCH].write(self.now, event)
 
-    def prepare(self, vocabulary: Vocabulary) -> None:
+    def prepare(self, vocabulary: Vocabulary | None) -> None:
         """Builds memories, wire and nodes; the host provisions."""
         plan = self._plan
         self.bench(StageEntered("preparing"))
         memories: dict[tuple[str, str], LocalMemory] = {
             (node.name, region.name): PlainMemory(region.size) for node in plan.nodes for region in node.regions
         }
-        simulation = Simulation(make_wire(plan, memories), make_front_network(plan))
+        self._wire = make_wire(plan, memories)
+        simulation = Simulation(self._wire, make_front_network(plan))
         for node in plan.nodes:
             write = self._writers[node.name].write
             if node.role == "host":
                 write(0, provisions_of(plan))
             own = {name: memory for (owner, name), memory in memories.items() if owner == node.name}
             assembly = assemble_node(plan, node.name, Surroundings(own, vocabulary))
-            self._clients += [machine for machine in assembly.machines if isinstance(machine, OpenLoopClient)]
+            self._clients += [machine for machine in assembly.machines if isinstance(machine, Finite)]
             simulation.add_node(node.name, assembly.machines, write, assembly.accelerator)
             # There is no process of its own: 0, so that the log is the same wherever it was written.
             write(0, NodeReady(role=node.role, pid=0))
@@ -157,7 +186,7 @@ class _Trial:
     def run(self, progress: Callable[[Progress], None], cancelled: Callable[[], bool]) -> tuple[Outcome, str]:
         """Runs until every request has ended and its resources are released."""
         plan = self._plan
-        requests = int(plan.workload["requests"])
+        requests = self._requests()
         self.bench(
             RunStarted(
                 system=plan.system,
@@ -190,10 +219,13 @@ class _Trial:
     def finish(self, outcome: Outcome, detail: str) -> None:
         """The last words of every node and of the bench."""
         for name, writer in self._writers.items():
-            if name != BENCH:
+            if name != BENCH and name not in self._lost:
                 writer.write(self.now, NodeStopped(code=0))
         self.bench(StageEntered("finalising"))
         self.bench(RunFinished(outcome, detail))
+
+    def _requests(self) -> int:
+        return sum(client.ended + client.remaining for client in self._clients)
 
     def _done(self) -> bool:
         return all(client.done for client in self._clients)
@@ -216,16 +248,30 @@ class _Trial:
             if moment >= self._next_beat:
                 self._beat(progress)
                 continue
+            if self._faults and moment >= self._faults[0].at:
+                self._befall(simulation, self._faults.popleft())
+                continue
             simulation.step()
             steps += 1
             if steps % _CHUNK == 0 and cancelled():
                 return False
         return True
 
+    def _befall(self, simulation: Simulation, fault: FaultPlan) -> None:
+        """The node is gone: silent on the wire, and its log ends."""
+        assert self._wire is not None
+        self._writers[BENCH].write(fault.at, FaultInjected(fault.node, fault.kind))
+        self._writers[fault.node].write(fault.at, NodeStopped(code=KILLED, detail=f"{fault.kind}, by the experiment"))
+        self._wire.cut(fault.node)
+        simulation.lose(fault.node)
+        self._lost.add(fault.node)
+
     def _beat(self, progress: Callable[[Progress], None]) -> None:
-        for writer in self._writers.values():
+        for name, writer in self._writers.items():
+            if name in self._lost:
+                continue
             writer.write(self._next_beat, NodeHeartbeat())
             writer.flush()
         ended = sum(client.ended for client in self._clients)
-        progress(Progress(self._next_beat, ended, int(self._plan.workload["requests"])))
+        progress(Progress(self._next_beat, ended, self._requests()))
         self._next_beat += HEARTBEAT

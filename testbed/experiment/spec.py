@@ -88,6 +88,17 @@ class CaptureSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The capture ends when its file has so many MiB, so that a long run fills no disk; the run goes on."""
 
 
+class FaultSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Something that goes wrong on purpose while the run runs."""
+
+    node: Annotated[str, msgspec.Meta(min_length=1, max_length=63)]
+    """Name of the node, as storage1 or de0."""
+    at_s: Annotated[float, msgspec.Meta(gt=0, le=86_400)]
+    """True seconds after the run's start."""
+    kind: Literal["kill"] = "kill"
+    """kill: its software and its NIC die at once, as in a loss of power, and do not come back."""
+
+
 class Bound(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What a metric must be: one or two of these."""
 
@@ -137,6 +148,8 @@ class Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The fabrics."""
     captures: Annotated[list[CaptureSpec], msgspec.Meta(max_length=32)] = []
     """Ports whose packets an emulation keeps."""
+    faults: Annotated[list[FaultSpec], msgspec.Meta(max_length=16)] = []
+    """What goes wrong on purpose: engines' and storage nodes that die."""
     hardware: Hardware = Hardware()
     """Real parts that take the place of emulated ones; a simulation models them all the same."""
     expect: dict[str, Bound] = {}
