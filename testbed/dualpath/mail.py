@@ -33,6 +33,11 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Envelope).decode
 
 
+def sealed(to: str, letter: AnyLetter) -> bytes:
+    """What a SEND of `letter` to the peer's machine `to` carries."""
+    return _encode(Envelope(to, letter))
+
+
 class Post(Message, frozen=True):
     """To the mail of the same node: send `letter` to the machine `to` of the node `peer`."""
 
@@ -65,7 +70,7 @@ class Mail:
             case Post():
                 self._ticket += 1
                 self._out[self._ticket] = message
-                return (Send(self._ticket, message.peer, CONTROL, data=_encode(Envelope(message.to, message.letter))),)
+                return (Send(self._ticket, message.peer, CONTROL, data=sealed(message.to, message.letter)),)
             case Received():
                 envelope = _decode(message.data)
                 return (Deliver(envelope.to, envelope.letter),)
