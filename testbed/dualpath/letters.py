@@ -43,6 +43,8 @@ class FetchWork(Letter, frozen=True, tag="fetch"):
     engines: tuple[EngineReport, ...]
     read_queue: int
     """Tokens that the node's storage reads still have to bring."""
+    taken: int = -1
+    """`Assign` letters that the leader has had so far, so that none is counted twice or not at all; -1: not told."""
 
 
 class Assign(Letter, frozen=True, tag="assign"):
@@ -68,6 +70,8 @@ class TurnEnded(Letter, frozen=True, tag="ended"):
     engine: int
     failure: str = ""
     """Why it broke off; empty when all went well."""
+    lost_blocks: bool = False
+    """It broke off because storage could not give its hit blocks: placed again, the agent's hits are computed anew."""
 
 
 class Produced(Letter, frozen=True, tag="produced"):
@@ -83,6 +87,8 @@ class ReadQueued(Letter, frozen=True, tag="read_queue"):
 
     node: str
     tokens: int
+    taken: int = -1
+    """As in `FetchWork`."""
 
 
 # --- the two engines of a turn (docs/models/dualpath.md) --------------------------------------------------------------
@@ -174,7 +180,9 @@ class Drained(Letter, frozen=True, tag="drained"):
 
 
 class NodeGone(Letter, frozen=True, tag="node_gone"):
-    """From the scheduler to all leaders: a node does not answer any more. Turns that it has a part in fail."""
+    """A node does not answer any more. From a leader that found out to the scheduler, and from the scheduler to all
+    leaders: turns that it has a part in fail there, and the scheduler places them again.
+    """
 
     node: str
 
