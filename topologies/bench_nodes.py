@@ -77,7 +77,9 @@ class BenchNodes:
         self._folder = folder
         self._say = say
         self._software: list[_Software] = []
-        self._rnics: list[Started] = []
+        self._rnics: dict[str, Started] = {}
+        self._lost: set[str] = set()
+        """Nodes that the experiment has had killed."""
         self._devices = DeviceProcesses(plan, names, table, network.cpus)
         self._captures: dict[str, Started] = {}
         self._relay: Started | None = None
@@ -121,9 +123,9 @@ class BenchNodes:
             placement = Placement(
                 network=self._network.fabric.pid_of(node.name), cell="nic", cpus=self._nic_cpus(node), fifo=fifo
             )
-            self._rnics.append(self._table.start(f"nic {node.name}", command, placement, python_environment()))
-        for node, started in zip(nodes, self._rnics, strict=True):
-            self._await(started, self.names.nic_socket(node.name))
+            self._rnics[node.name] = self._table.start(f"nic {node.name}", command, placement, python_environment())
+        for name, started in self._rnics.items():
+            self._await(started, self.names.nic_socket(name))
             check()
 
     def start_software(self) -> None:
@@ -161,7 +163,7 @@ class BenchNodes:
     def pids(self) -> dict[str, list[int]]:
         """Pids of each node's software (`node gpu0`) and of each soft RNIC (`nic gpu0`)."""
         software = {each.started.what: software_pids(self.plan, each.node.name) for each in self._software}
-        return {**software, **{rnic.what: [rnic.pid] for rnic in self._rnics}}
+        return {**software, **{rnic.what: [rnic.pid] for rnic in self._rnics.values()}}
 
     def start_relay(self) -> None:
         """Opens a port on loopback that leads to the serving node, and says where in control/serve.json."""
@@ -186,21 +188,33 @@ class BenchNodes:
 
     # --- watch ---
 
+    def kill(self, node: str) -> None:
+        """A node dies as by a loss of power: its NIC first, so that its peers see silence, then its software."""
+        self._lost.add(node)
+        if node in self._rnics:
+            self._rnics[node].signal(signal.SIGKILL)
+        for software in self._software:
+            if software.node.name == node:
+                self._signal(software, signal.SIGKILL)
+
     def check_all_run(self, done: Collection[str] = ()) -> None:
         """Raises NodeDied for the first process that has ended and should not have.
 
-        A client whose workload is done may end, and the host may leave once it has provisioned, both with 0. Raises
-        NetworkFault when a namespace has lost its keeper.
+        A client whose workload is done may end, and the host may leave once it has provisioned, both with 0; a node
+        that was killed on purpose is not missed. Raises NetworkFault when a namespace has lost its keeper.
         """
         if ended := self._network.fabric.ended():
             raise NetworkFault(ended)
         for software in self._software:
+            if software.node.name in self._lost:
+                continue
             code = software.started.code()
             may_leave = software.node.name in done or software.node.role == "host"
             if code is not None and not (code == 0 and may_leave):
                 raise self._death(software.started, code)
         relay = [self._relay] if self._relay else []
-        for started in [*self._rnics, *self._devices.started, *self._captures.values(), *relay]:
+        rnics = [rnic for name, rnic in self._rnics.items() if name not in self._lost]
+        for started in [*rnics, *self._devices.started, *self._captures.values(), *relay]:
             code = started.code()
             if code is not None:
                 raise self._death(started, code)
@@ -225,14 +239,16 @@ class BenchNodes:
             for software in running:
                 software.started.wait(max(0.0, limit - time.monotonic()))
         self._devices.end(_TERM_PATIENCE_S)
-        end(self._rnics, _TERM_PATIENCE_S)
+        end(self._rnics.values(), _TERM_PATIENCE_S)
         end(self._captures.values(), _TERM_PATIENCE_S)
         self._table.end_all(0.0)
 
     def ends(self, now: Callable[[], int]) -> Iterator[CaptureFinished]:
         """Completes the log of each node whose software could not, and tells what the captures have."""
         for software in self._software:
-            self._complete_log(software, now())
+            self._complete_log(software.node.name, software.started, now())
+        for name in self._lost & self._rnics.keys():
+            self._complete_log(f"{name}-nic", self._rnics[name], now())
         for name in self._captures:
             packets, whole, lost, drift = -1, False, 0, 0
             with suppress(FileNotFoundError, ValueError, KeyError):
@@ -275,9 +291,9 @@ class BenchNodes:
             return
         self._network.docker.signal(software.container, number)
 
-    def _complete_log(self, software: _Software, now: int) -> None:
-        code = software.started.code()
-        path = self._folder / "events" / f"{software.node.name}.jsonl"
+    def _complete_log(self, name: str, started: Started, now: int) -> None:
+        code = started.code()
+        path = self._folder / "events" / f"{name}.jsonl"
         last = None
         if path.exists() and path.stat().st_size:
             with path.open("rb") as file:
@@ -287,9 +303,9 @@ class BenchNodes:
                 last = decode_record(lines[-1])
         if last is not None and isinstance(last.event, NodeStopped):
             return
-        with EventWriter(path, software.node.name) as writer:
+        with EventWriter(path, name) as writer:
             moment = max(now, last.t if last is not None else 0)
-            words = software.started.last_words(4)
+            words = started.last_words(4)
             writer.write(moment, NodeStopped(code=code if code is not None else -1, detail=words))
 
     def _capture_file(self, name: str) -> Path:

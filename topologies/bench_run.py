@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import time
+from collections import deque
 from contextlib import ExitStack, closing, suppress
 from enum import Enum
 from pathlib import Path
@@ -21,9 +22,10 @@ import msgspec
 
 from testbed.clocks.wall import Epoch, WallTime
 from testbed.command.locks import held
+from testbed.events.fidelity_events import FaultInjected
 from testbed.events.log import EventWriter
 from testbed.events.schema import LineLogged, RunStarted, StageEntered
-from testbed.experiment.plan import Plan, read_plan
+from testbed.experiment.plan import FaultPlan, Plan, read_plan
 from testbed.machine import Event
 from testbed.units import MILLISECOND
 from topologies import reaper
@@ -38,7 +40,7 @@ from topologies.naming import Names
 from topologies.process_meter import ProcessMeter
 from topologies.processes import ProcessTable, die_with_parent
 from topologies.registry import RunRecord, RunRegistry, mark_of, registered, registry_lock
-from topologies.request_count import RequestCount
+from topologies.request_count import RequestCount, planned_requests
 from topologies.run_ends import BenchFault, BenchResult, FolderTaken, HostCannot, RunCancelled
 from topologies.run_storage import storage_fault
 
@@ -246,7 +248,7 @@ class BenchRun:
         epoch = Epoch(epoch_monotonic_ns=time.monotonic_ns() + EPOCH_AHEAD, dilation=self.plan.dilation)
         self._wall = WallTime(epoch)
         self._write("start.json", msgspec.json.encode(epoch))
-        requests = self.plan.workload.get("requests", 0)
+        requests = planned_requests(self.plan) or 0
         self._emit(
             RunStarted(
                 system=self.plan.system,
@@ -254,7 +256,7 @@ class BenchRun:
                 dilation=self.plan.dilation,
                 byte_scale=self.plan.byte_scale,
                 seed=self.plan.seed,
-                requests=requests if isinstance(requests, int) and not self._serve else 0,
+                requests=0 if self._serve else requests,
                 nodes=tuple(node.name for node in self.plan.nodes),
             )
         )
@@ -268,11 +270,14 @@ class BenchRun:
         desk = network.lane_desk(self.folder)
         limit = time.monotonic() + self.plan.time_limit_s
         due = time.monotonic() + MEASURE_S
+        faults = deque(self.plan.faults)
         count, tell = RequestCount(self.folder, self.plan), time.monotonic() + TELL_S
         while True:
             if self._serve and self._asked_to_end and not self._orphaned():
                 break
             self._check()
+            while faults and self._now() >= faults[0].at and not self._serve:
+                self._befall(nodes, faults.popleft())
             nodes.check_all_run(done=[name for name in clients if self._has(f"{name}.done")])
             for event in desk.look(self._say):
                 self._emit(event)
@@ -294,6 +299,12 @@ class BenchRun:
         self._measure(links, cpu, watch)
         for change in watch.host.look_at_firewalls():
             self._emit(change)
+
+    def _befall(self, nodes: BenchNodes, fault: FaultPlan) -> None:
+        """Carries out a fault that the experiment asks for."""
+        self._emit(FaultInjected(fault.node, fault.kind))
+        nodes.kill(fault.node)
+        self._say(f"{fault.kind} {fault.node}: the experiment asks for it", "warning")
 
     def _measure(self, links: LinkMeter, cpu: CpuMeter, watch: Watch) -> None:
         for event in (*links.measure(), cpu.measure(), *watch.processes.measure(), *watch.host.look()):

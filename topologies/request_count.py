@@ -10,10 +10,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from testbed.experiment.plan import Plan
+from testbed.workload.schedule import read_workload, requests_in
 
 _MARKS = (b'"type":"request.finished"', b'"type":"request.failed"')
 """As `testbed.events.log` writes them; a quotation mark in a prompt's text is escaped, so text cannot look like one."""
 _CHUNK = 1 << 20
+
+
+def planned_requests(plan: Plan) -> int | None:
+    """How many requests the plan's clients will send, turns of agents included; None for a plan without a workload."""
+    return requests_in(read_workload(plan.workload), plan.workload_seed) if plan.workload else None
 
 
 class RequestCount:
@@ -23,8 +29,8 @@ class RequestCount:
         clients = [node.name for node in plan.nodes if node.role == "client"]
         self._files: Sequence[Path] = [folder / "events" / f"{name}.jsonl" for name in clients]
         self._offsets = dict.fromkeys(self._files, 0)
-        total = plan.workload.get("requests")
-        self._of = f" of {total}" if isinstance(total, int) else ""
+        total = planned_requests(plan)
+        self._of = "" if total is None else f" of {total}"
         self.ended = 0
         """Requests that have finished or failed, as of the last look."""
 

@@ -16,12 +16,17 @@ from testbed.experiment.blink_system import BLINK
 from testbed.experiment.outlines import NodeAssembly, Surroundings, System
 from testbed.experiment.plan import Plan
 from testbed.serving.text_model import bundled_text
+from testbed.workload.agents import AGENTS, agents_of
 from testbed.workload.client import OpenLoopClient
 from testbed.workload.prompts import PromptSource
 from testbed.workload.schedule import read_workload, schedule
 
 SYSTEMS: dict[str, System] = {row.kind: row for row in (BLINK,)}
 """Every system that an experiment can name."""
+
+
+CLIENTS = {"text": "client", "agents": AGENTS}
+"""The machine that a client node's first is, by what clients do."""
 
 
 def parameters_of(plan: Plan) -> Any:
@@ -41,10 +46,15 @@ def assemble_node(plan: Plan, node_name: str, surroundings: Surroundings) -> Nod
     """The machines of one node of `plan`.
 
     Raises KeyError for a node or kind that there is none of, msgspec.ValidationError for a damaged plan, ValueError
-    where a node that speaks text has no vocabulary.
+    where a node that speaks text has no vocabulary, or one that plays agents has no trajectories.
     """
     node, row = plan.node(node_name), SYSTEMS[plan.kind]
-    if node.role == "client" and row.clients == "text":
+    if node.role == "client" and row.clients == "agents":
+        load = read_workload(plan.workload).trajectories
+        if load is None:
+            raise ValueError(f"{node_name} plays agents and the workload has none")
+        return NodeAssembly((agents_of(load, plan.workload_seed),))
+    if node.role == "client":
         if surroundings.vocabulary is None:
             raise ValueError(f"{node_name} speaks text and has no vocabulary")
         workload = read_workload(plan.workload)

@@ -165,8 +165,12 @@ def _node(outline: NodeOutline, ports: Ports, pairs: Pairs, seed: int, byte_scal
 def _misfits(spec: Spec) -> list[Complaint]:
     """Systems whose parameters do not go together, or whose device has no room for what their host would load."""
     faults = []
+    agents = spec.workload.trajectories is not None
     for name, system in spec.systems.items():
         row = SYSTEMS[system.kind]
+        if agents != (row.clients == "agents"):
+            words = f"a system that serves a workload {'with' if agents else 'without'} trajectories"
+            faults.append(Complaint(f"systems.{name}.kind", shown(system.kind), words))
         parameters = msgspec.convert(system.parameters, row.parameters)
         for looked_at, look in (("its parameters", row.check), ("its memory", row.provision)):
             try:

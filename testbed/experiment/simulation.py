@@ -27,7 +27,7 @@ from testbed.events.schema import (
     RunStarted,
     StageEntered,
 )
-from testbed.experiment.assembly import SYSTEMS, assemble_node, provisions_of
+from testbed.experiment.assembly import CLIENTS, SYSTEMS, assemble_node, provisions_of
 from testbed.experiment.outlines import Surroundings
 from testbed.experiment.plan import FaultPlan, Plan
 from testbed.experiment.run_folder import Outcome, RunFolder
@@ -126,9 +126,10 @@ def make_wire(plan: Plan, memories: Mapping[tuple[str, str], LocalMemory]) -> Fl
 def make_front_network(plan: Plan) -> FrontNetwork:
     """The front network between the plan's clients and its server."""
     ports = {node.name: port for node in plan.nodes for port in node.ports if port.fabric == "front"}
+    row = SYSTEMS[plan.kind]
     return FrontNetwork(
-        SYSTEMS[plan.kind].server,
-        {node.name: "client" for node in plan.nodes if node.role == "client"},
+        row.server,
+        {node.name: CLIENTS[row.clients] for node in plan.nodes if node.role == "client"},
         rates_bits_per_s={name: port.rate_bits_per_s for name, port in ports.items()},
         delay=plan.front_delay,
         answer_delay=plan.answer_delay,
