@@ -49,11 +49,9 @@ def pack(
             fits -= fits % chunk
             if fits == 0 and turn == 0:
                 fits = min(chunk, remaining[turn])
-            if fits == 0:
-                return turn
+            computed[turn] = fits
+            return turn + 1 if fits > 0 else turn
         computed[turn] = fits
-        if fits < remaining[turn]:
-            return turn + 1
         left -= fits * (2 * token_cost + pair_cost * (2 * cached[turn] + fits))
         room -= fits
     return len(cached)

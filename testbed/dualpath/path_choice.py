@@ -37,7 +37,7 @@ def choose(prefill_queue: int, decode_queue: int, last: int, tie: int, hysteresi
 def split(hit_blocks: int, block_tokens: int, prefill_queue: int, decode_queue: int) -> int:
     """How many leading hit blocks the prefill side reads, so that both queues end at the same time.
 
-    Both sides are taken to read equally fast; half a block that is left over goes to the decode side.
+    Both sides are taken to read equally fast; a block that belongs half to either goes to the decode side.
     """
     level = hit_blocks * block_tokens + decode_queue - prefill_queue
-    return min(max(level // (2 * block_tokens), 0), hit_blocks)
+    return min(max((level + block_tokens - 1) // (2 * block_tokens), 0), hit_blocks)
