@@ -1,8 +1,10 @@
-"""The client node's process: sends the workload's schedule over HTTP, open loop, and logs what comes back.
+"""The client node's process: sends the workload to the server over the front network and logs what comes back.
 
 `python -m emulators.client --run RUNFOLDER --node NAME`. When and what is sent, and what counts as finished or
-failed, is the machine's business (`testbed.workload.client`, the same as in a simulation); this shell carries its
-requests to the DPU's API and the answers back. Times are read when bytes have been taken from the socket.
+failed, is the machine's business (the same as in a simulation); this shell carries its messages to the server and the
+answers back. An open-loop client (`testbed.workload.client`) speaks HTTP to the server's API, agents
+(`testbed.workload.agents`) send turns over a link of frames (`emulators.front_link`): their traffic is counted, not
+read. Times are read when bytes have been taken from the socket.
 
 A request that fails is logged and never holds the others up; whatever the server does, the workload ends.
 """
@@ -12,15 +14,18 @@ from __future__ import annotations
 import asyncio
 
 from emulators.completions_client import CompletionsClient
-from emulators.http_node import run_http_node, stopped_or_failed
+from emulators.front_link import TurnClient
+from emulators.http_node import live_with_http, stopped_or_failed
+from emulators.node import NodeRun, live_in_turns, live_to_the_end
 from emulators.node_asyncio import AsyncNode
-from testbed.experiment.assembly import assemble_node
+from testbed.experiment.assembly import SYSTEMS, assemble_node
 from testbed.experiment.outlines import Surroundings
 from testbed.experiment.server_address import API_PORT, front_address, server_of
 from testbed.machine import Deliver, MachineError
 from testbed.serving.requests import Abandon, Refused, Request, Submit, Tokens
 from testbed.serving.tokens import deepseek_vocabulary
 from testbed.units import Nanoseconds
+from testbed.workload.agents import Agents
 from testbed.workload.client import OpenLoopClient
 
 
@@ -73,8 +78,24 @@ class Courier:
             self.failed.set_exception(error)
 
 
-async def live(node: AsyncNode) -> None:
-    """The client's life."""
+def live(run: NodeRun) -> None:
+    """The client's life, as the plan's system has its clients."""
+    if SYSTEMS[run.plan.kind].clients == "agents":
+        live_in_turns(run, play)
+    else:
+        live_with_http(run, send)
+
+
+def play(run: NodeRun) -> None:
+    """Agents send turns."""
+    (machine,) = assemble_node(run.plan, run.name, Surroundings(run.memories)).machines
+    if not isinstance(machine, Agents):
+        raise MachineError(f"{run.name} of {run.plan.kind} has no agents")
+    run.attach((machine,), outside=TurnClient(run, machine).carry)
+
+
+async def send(node: AsyncNode) -> None:
+    """An open-loop client sends prompts."""
     run = node.run
     (machine,) = assemble_node(run.plan, run.name, Surroundings(run.memories, deepseek_vocabulary())).machines
     if not isinstance(machine, OpenLoopClient):
@@ -92,4 +113,4 @@ async def live(node: AsyncNode) -> None:
 
 
 if __name__ == "__main__":
-    raise SystemExit(run_http_node(live))
+    raise SystemExit(live_to_the_end(live))

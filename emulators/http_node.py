@@ -24,12 +24,13 @@ Live = Callable[[AsyncNode], Awaitable[None]]
 
 def run_http_node(live: Live, arguments: Sequence[str] | None = None) -> int:
     """Opens the node's run, connects its NIC, lives, and logs how it ended. Returns the exit code."""
+    return live_to_the_end(lambda run: live_with_http(run, live), arguments)
 
-    def connected(run: NodeRun) -> None:
-        run.connect()
-        asyncio.run(_live(run, live))
 
-    return live_to_the_end(connected, arguments)
+def live_with_http(run: NodeRun, live: Live) -> None:
+    """Connects the NIC and lives in an asyncio loop."""
+    run.connect()
+    asyncio.run(_live(run, live))
 
 
 async def stopped_or_failed(node: AsyncNode, failed: asyncio.Future[None]) -> None:

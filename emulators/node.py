@@ -86,6 +86,7 @@ class NodeRun:
         self._host: NodeHost | None = None
         self._mailbox: str | None = None
         self._watched: list[int] = []
+        self._attend: list[Callable[[], None]] = []
         self._lateness = Lateness()
         self._round_trips = RoundTrips()
         self._machine_due: int | None = None
@@ -137,9 +138,13 @@ class NodeRun:
         self._mailbox = mailbox or next(iter(host.machines), None)
         return host
 
-    def watch(self, fd: int) -> None:
-        """Also takes a turn whenever `fd` is readable: a real device's, whose answers have no deadline."""
+    def watch(self, fd: int, attend: Callable[[], None] | None = None) -> None:
+        """Also takes a turn whenever `fd` is readable: a real device's, whose answers have no deadline, or a
+        connection's. `attend` is called in every turn, after the machines were woken; it may `deliver`.
+        """
         self._watched.append(fd)
+        if attend is not None:
+            self._attend.append(attend)
 
     # --- the barrier ---
 
@@ -203,7 +208,14 @@ class NodeRun:
                     host.complete(now, message)
                 else:
                     host.deliver(now, self._mailbox or "", message)
-        host.wake(now)
+        # The bench sets the epoch a little ahead: until then nothing of the run is due.
+        if self._wall is not None and reading >= self._wall.epoch:
+            host.wake(now)
+        for attend in self._attend:
+            attend()
+            # What it delivered has happened later than this turn began.
+            reading = time.monotonic_ns()
+            now = self._true(reading)
         if verbs is not None:
             verbs.ring_doorbell()
         self._beat(reading, now)
@@ -319,22 +331,23 @@ class NodeRun:
 
 def run_node(build: Callable[[NodeRun], None], arguments: Sequence[str] | None = None) -> int:
     """A whole life of a node without HTTP; see the head of this file. Returns the exit code."""
+    return live_to_the_end(lambda run: live_in_turns(run, build), arguments)
 
-    def live(run: NodeRun) -> None:
-        install_signals(run)
-        run.connect()
-        build(run)
-        run.announce()
+
+def live_in_turns(run: NodeRun, build: Callable[[NodeRun], None]) -> None:
+    """Connects the NIC, builds, waits at the barrier and loops until the run stops."""
+    install_signals(run)
+    run.connect()
+    build(run)
+    run.announce()
+    epoch = run.look_for_epoch()
+    while epoch is None and not run.stopping:
+        time.sleep(_BARRIER_POLL_S)
         epoch = run.look_for_epoch()
-        while epoch is None and not run.stopping:
-            time.sleep(_BARRIER_POLL_S)
-            epoch = run.look_for_epoch()
-        if epoch is not None:
-            settle()
-            run.start(epoch)
-            run.loop()
-
-    return live_to_the_end(live, arguments)
+    if epoch is not None:
+        settle()
+        run.start(epoch)
+        run.loop()
 
 
 def live_to_the_end(live: Callable[[NodeRun], None], arguments: Sequence[str] | None = None) -> int:

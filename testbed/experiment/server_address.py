@@ -1,4 +1,4 @@
-"""Where a run's server listens: the address on the front network and the port of the OpenAI-compatible API.
+"""Where a run's server listens: the address on the front network, the port of the OpenAI-compatible API, that of turns.
 
 Follows architecture §7 (front network). The client, the server and the relay of `looplane serve` ask here, so that
 they cannot disagree. It may not know HTTP, sockets or namespaces.
@@ -10,6 +10,8 @@ from testbed.experiment.plan import NodePlan, Plan
 
 API_PORT = 8000
 """Where an emulated server listens on its front port."""
+TURNS_PORT = 8001
+"""Where a server of turns listens there; the API's own port stays free for a front end that speaks text."""
 
 
 def server_of(plan: Plan) -> NodePlan:
