@@ -78,6 +78,13 @@ class DualPathParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     since a burst of assignments would else all see the same queue."""
     fetch_period: Nanoseconds = 10 * MILLISECOND
     """How often leader engines fetch when nothing else makes them. Not stated; our choice."""
+    hbm_counted_at: Literal["assignment", "report"] = "assignment"
+    """Whether a turn's KV counts against a decode engine's free HBM from its assignment on, or only once the engine has
+    it and reports so. Not stated; our choice, since the paper's reason is "less risk of HBM exhaustion"."""
+    lost_after_periods: Annotated[int, msgspec.Meta(ge=2)] = 500
+    """Fetch periods without a fetch after which a node counts as lost. The paper has no failures; our choice."""
+    attempts: Annotated[int, msgspec.Meta(ge=1, le=100)] = 3
+    """How often a turn is placed, at most, when its engines fail. Ours, as above."""
     max_sequences: Annotated[int, msgspec.Meta(ge=1)] = 256
     """Most sequences of one engine. Not stated; our choice."""
 
