@@ -45,7 +45,7 @@ from emulators.promptness import settle
 from emulators.rdma_library import load
 from emulators.rdma_verbs import RdmaVerbs
 from emulators.shared_memory import SharedMemory
-from emulators.verbs import Verbs
+from emulators.verbs import Verbs, room_for
 from testbed.clocks.node_host import Accelerator, NodeHost
 from testbed.clocks.wall import Beat, Epoch, Lateness, RoundTrips, WallTime
 from testbed.events.fidelity_events import ClockLate, HardwareEngaged
@@ -105,7 +105,8 @@ class NodeRun:
         verbs: Verbs | RdmaVerbs
         if planned is None:
             path = os.environ.get(NIC_SOCKET_VARIABLE) or f"/run/looplane/{self.plan.label}/{self.name}.nic"
-            verbs = Verbs.connect(Path(path), self.node)
+            receives, sizes = room_for(self.node)
+            verbs = Verbs.connect(Path(path), self.node, sizes=sizes, receives=receives)
         else:
             verbs = RdmaVerbs(load(), planned, self.node, ConnectionSettings(path_mtu=self.plan.path_mtu))
             self.emit(HardwareEngaged("rnic", self.name, planned.device, verbs.facts))

@@ -39,8 +39,25 @@ from testbed.network.routes import Routes
 
 DEFAULT_SIZES = QueueSizes()
 _ATTEMPT_S = 0.02
+_RECEIVES, _RECEIVE_BYTES = 16, 4096
+_FEW_PAIRS, _RECEIVES_OF_MANY = 32, 4
 _LOOK_EVERY = 256
 """Empty polls between two looks at whether the NIC still lives, for callers that never sleep."""
+
+
+def room_for(node: NodePlan) -> tuple[int, QueueSizes]:
+    """Receives for each queue pair that carries SENDs, and queues that hold them all beside what a node posts.
+
+    A node of eight engines that exchange tokens has hundreds of such pairs, each with a letter or two at a time; one
+    of a few pairs has letters of many turns on each.
+    """
+    pairs = sum(pair.messages for pair in node.queue_pairs)
+    if pairs <= _FEW_PAIRS:
+        return _RECEIVES, DEFAULT_SIZES
+    receives = pairs * _RECEIVES_OF_MANY
+    requests = 1 << (DEFAULT_SIZES.requests + receives - 1).bit_length()
+    staging = DEFAULT_SIZES.staging + receives * _RECEIVE_BYTES
+    return _RECEIVES_OF_MANY, QueueSizes(requests, 2 * requests, staging)
 
 
 class VerbsError(Exception):
@@ -123,8 +140,8 @@ class Verbs:
         node: NodePlan,
         *,
         sizes: QueueSizes = DEFAULT_SIZES,
-        receives: int = 16,
-        receive_bytes: int = 4096,
+        receives: int = _RECEIVES,
+        receive_bytes: int = _RECEIVE_BYTES,
         timeout_s: float = 10.0,
     ) -> Verbs:
         """Opens queues at the NIC that listens at `path`, waiting for it to come up.

@@ -58,7 +58,8 @@ def compile_plan(
     """
     system = spec.systems[place.system]
     row = SYSTEMS[system.kind]
-    outlines = row.plan_nodes(msgspec.convert(system.parameters, row.parameters))
+    parameters = msgspec.convert(system.parameters, row.parameters)
+    outlines = row.plan_nodes(parameters)
     seed = place.seed(spec.seed)
     # A simulation has true rates and true time; only an emulation must stretch them. Images of KV are made smaller
     # under both clocks, and a simulated wire counts their true bytes.
@@ -101,6 +102,7 @@ def compile_plan(
         notes=(
             *notes,
             *_notes(spec, clock, byte_scale, outlines, wire_profile),
+            *(row.notes(parameters, rates) if row.notes is not None else ()),
             *hardware_notes(spec.hardware, clock),
         ),
         hardware=spec.hardware if clock == "wall" else Hardware(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from emulators.nic_pair import UNSHAPED, wait_for
 from emulators.rnic import FEW_PORTS, Rnic
 from emulators.rnic_journal import Journal
 from emulators.shared_memory import SharedMemory
-from emulators.verbs import UnknownPeer, Verbs
+from emulators.verbs import DEFAULT_SIZES, UnknownPeer, Verbs, room_for
 from testbed.dualpath.parameters import DualPathParameters
 from testbed.dualpath.service_levels import CONTROL, KV
 from testbed.experiment.addresses import Pairs, Ports, regions
@@ -35,9 +36,9 @@ PARAMETERS = DualPathParameters(
 )
 
 
-def small_plan() -> Plan:
-    """DualPath's own nodes with three engines each, on addresses of the loopback."""
-    outlines = plan_nodes(PARAMETERS)
+def small_plan(parameters: DualPathParameters = PARAMETERS) -> Plan:
+    """DualPath's own nodes, on addresses of the loopback."""
+    outlines = plan_nodes(parameters)
     ports = Ports(outlines, dict.fromkeys(("front", "compute", "storage"), UNSHAPED), "0a0b0c", 1, 1.0)
     pairs = Pairs(outlines, ports, 7)
     network = f"127.{1 + secrets.randbelow(250)}"
@@ -70,7 +71,8 @@ class RunningNode:
         self.rnic = Rnic(plan, self.node, folder / f"{name}.nic", self.journal)
         self.thread = threading.Thread(target=self.rnic.run, daemon=True)
         self.thread.start()
-        self.verbs = Verbs.connect(folder / f"{name}.nic", self.node)
+        receives, sizes = room_for(self.node)
+        self.verbs = Verbs.connect(folder / f"{name}.nic", self.node, sizes=sizes, receives=receives)
         self.memories: dict[str, SharedMemory] = {
             region.name: self.verbs.register(region, populate=False) for region in self.node.regions
         }
@@ -78,6 +80,15 @@ class RunningNode:
     def sent(self) -> dict[str, int]:
         """Bytes that have left by each port."""
         return {port.plan.interface: port.counters.bytes_sent for port in self.rnic.ports}
+
+    def sent_since(self, before: dict[str, int]) -> dict[str, int]:
+        """What has left by each port since, once something has: the NIC counts a moment after it has sent."""
+        limit = time.monotonic() + 5
+        while True:
+            left = {name: size - before[name] for name, size in self.sent().items() if size != before[name]}
+            if left or time.monotonic() > limit:
+                return left
+            time.sleep(0.001)
 
     def place(self, region: str, offset: int = 0) -> RemoteAddress:
         (there,) = (plan for plan in self.node.regions if plan.name == region)
@@ -115,7 +126,7 @@ def write(source: RunningNode, interface: str, peer: str, remote: RemoteAddress,
     (completion,) = wait_for(source.verbs)
     assert isinstance(completion, Completion)
     assert completion.status.name == "SUCCESS"
-    return {name: bytes_ - before[name] for name, bytes_ in source.sent().items() if bytes_ != before[name]}
+    return source.sent_since(before)
 
 
 def test_the_node_has_more_ports_than_are_asked_one_by_one(nodes: dict[str, RunningNode]) -> None:
@@ -135,8 +146,7 @@ def test_a_verb_leaves_by_the_port_it_names_and_lands_at_the_port_it_names(
     assert list(left) == [own]
     assert left[own] > len(data)
     # The acknowledgement leaves by the port that was written to.
-    answered = {name for name, bytes_ in nodes["de0"].sent().items() if bytes_ != back[name]}
-    assert answered == {f"cnic{far}"}
+    assert list(nodes["de0"].sent_since(back)) == [f"cnic{far}"]
 
 
 @pytest.mark.parametrize("own", ["cnic0", "cnic1", "cnic2"])
@@ -168,3 +178,19 @@ def test_only_unanswered_queue_pairs_have_timers_to_look_at(nodes: dict[str, Run
     nodes["pe0"].thread.join(10)
     rnic._look_at_timers(0)
     assert not rnic._unanswered
+
+
+def test_queues_hold_the_receives_of_hundreds_of_queue_pairs(tmp_path: Path) -> None:
+    """Eight engines a node that exchange tokens with four nodes: more receives than a default ring has places."""
+    parameters = msgspec.structs.replace(PARAMETERS, engines_per_node=8, decode_nodes=4, collectives="role")
+    plan = small_plan(parameters)
+    node = plan.node("de0")
+    assert sum(pair.messages for pair in node.queue_pairs) * 16 > DEFAULT_SIZES.requests
+    receives, sizes = room_for(node)
+    (tmp_path / "control").mkdir()
+    running = RunningNode(plan, "de0", tmp_path)
+    try:
+        assert {endpoint.pair.receives for endpoint in running.rnic.endpoints} <= {0, receives}
+        assert sizes.requests < 1 << 14
+    finally:
+        running.close()
