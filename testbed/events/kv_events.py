@@ -102,6 +102,8 @@ class ForwardFinished(Event, frozen=True, tag="forward.finished"):
     """Modelled compute time of all layers; the rest of the batch's time is waiting for transfers."""
     hbm_bytes: int
     """Most KV that the engine held in HBM during the batch."""
+    verified: int = 0
+    """Layer Blocks in HBM whose checksum was held against what they should be, before they were computed with."""
     level: ClassVar[str] = "debug"
 
 

@@ -18,6 +18,7 @@ from testbed.experiment.paper import beside, bundled_papers
 from testbed.experiment.provenance import read_provenance
 from testbed.experiment.reading import spec_from_tables
 from testbed.experiment.report import ReportFacts
+from testbed.experiment.run_facts import facts_of
 from testbed.experiment.run_folder import Outcome, RunFolder, RunFolderError, write_whole
 from testbed.experiment.spec import Spec
 from testbed.experiment.summary import (
@@ -65,7 +66,8 @@ def results_of(trial: RunFolder, ended: Outcome | None = None, detail: str = "")
     """One trial's folds."""
     plan = trial.plan()
     point = ", ".join(f"{path.rpartition('.')[2]}={value}" for path, value in plan.point.items())
-    return fold_trial(plan.trial or trial.name, plan.system, point, _with_end(trial, ended, detail))
+    records = _with_end(trial, ended, detail)
+    return fold_trial(plan.trial or trial.name, plan.system, point, records, facts_of(plan), plan.repeat)
 
 
 def timelines_of(folder: RunFolder) -> dict[str, TimelineState]:

@@ -104,7 +104,8 @@ def _of_metric(metric: Metric, figures: Mapping[str, Any]) -> tuple[Value, str]:
     place: Any = figures["systems"][metric.system] if metric.system else figures
     holder: Any = {}
     for part in metric.name.split("."):
-        holder, place = place, place[part]
+        # A part of a summary is None, and a row of a table is missing, where nothing of its kind was logged.
+        holder, place = place, place.get(part) if isinstance(place, Mapping) else None
     if place is None:
         return None, _why_none(metric, holder)
     return place, ""
@@ -113,6 +114,6 @@ def _of_metric(metric: Metric, figures: Mapping[str, Any]) -> tuple[Value, str]:
 def _why_none(metric: Metric, holder: Mapping[str, Any]) -> str:
     statistic = metric.name.rpartition(".")[2]
     for name, _, least in PERCENTILES:
-        if name == statistic:
+        if name == statistic and holder:
             return f"{metric.name} takes at least {least} values, there are {holder['n']}"
     return f"{metric.name} has no value: nothing was measured"

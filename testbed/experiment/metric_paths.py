@@ -11,6 +11,9 @@ import re
 from collections.abc import Collection
 from typing import NamedTuple, TypeAlias
 
+from testbed.experiment.agentic_metrics import AGENTIC_METRICS
+from testbed.experiment.agentic_metrics import ALLOWED as ALLOWED_AGENTIC
+
 _LATENCIES = {
     "ttft_ms": "time to first token",
     "ttst_ms": "time from first to second token",
@@ -39,6 +42,7 @@ METRICS: dict[str, str] = {
     "requests.completed": "requests whose whole answer arrived",
     "requests.failed": "requests that were refused or broke off",
     "throughput_tokens_per_s": "output tokens received per true second",
+    **AGENTIC_METRICS,
 }
 """Every metric of a system, with its meaning. Latencies are in true milliseconds by the definitions of vLLM's bench."""
 
@@ -47,7 +51,7 @@ RUN_METRICS: dict[str, str] = {"fidelity.verdict": "faithful, degraded or invali
 
 ALLOWED = (
     f"{{{','.join(_LATENCIES)}}}.{{{','.join(_STATISTICS)}}}, "
-    "requests.{sent,completed,failed}, throughput_tokens_per_s"
+    f"requests.{{sent,completed,failed}}, throughput_tokens_per_s, {ALLOWED_AGENTIC}"
 )
 """The names of `METRICS`, folded together for people."""
 

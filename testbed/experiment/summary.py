@@ -14,7 +14,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from testbed.events.log import Record
+from testbed.experiment.agentic_figures import AgenticFigures
+from testbed.experiment.agentic_results import NEEDED as AGENTIC
+from testbed.experiment.agentic_results import AgenticResults, agentic_results
+from testbed.experiment.agentic_summary import agentic_figures
 from testbed.experiment.expectations import Expectation, evaluate
+from testbed.experiment.front_end_view import of_front_end, seen_by_front_end
+from testbed.experiment.run_facts import NO_FACTS, RunFacts
 from testbed.experiment.run_folder import Outcome
 from testbed.experiment.spec import Bound
 from testbed.metrics.fidelity import Fidelity, Threshold, Verdict, worst_of
@@ -38,7 +44,7 @@ from testbed.metrics.table import FOLDS
 from testbed.metrics.throughput import Served, Throughput, served
 from testbed.units import Nanoseconds, from_seconds
 
-NEEDED = ("story", "exchanges", "served", "throughput", "shares", "ring", "fidelity", "hops")
+NEEDED = ("story", "exchanges", "served", "throughput", "shares", "ring", "fidelity", "hops", *AGENTIC)
 """The folds that a summary is made of."""
 SUBMIT_TO_CLAIM = "slot claimed - prompt written (its swap is posted), pooled over submissions"
 PUBLISH_TO_CLIENT = "token received (streamed, where no client logs) - token published, pooled over tokens"
@@ -62,27 +68,30 @@ class TrialResults(NamedTuple):
     shares: tuple[LaneShare, ...]
     fidelity: Fidelity
     hops: Hops
+    agentic: AgenticResults
+    repeat: int
+    """Which repeat of the experiment, from 0."""
 
 
-def fold_trial(label: str, system: str, point: str, records: Iterable[Record]) -> TrialResults:
-    """Folds a trial's records, which come in the one order."""
+def fold_trial(
+    label: str, system: str, point: str, records: Iterable[Record], facts: RunFacts = NO_FACTS, repeat: int = 0
+) -> TrialResults:
+    """Folds a trial's records, which come in the one order; `facts` are those of its plan."""
     folding = Folding({name: FOLDS[name] for name in NEEDED}).take_all(records)
-    return trial_results(label, system, point, folding)
-
-
-def trial_results(label: str, system: str, point: str, folding: Folding) -> TrialResults:
-    """The results of a folding that has at least the folds of `NEEDED`."""
+    story, exchanges = folding.result("story"), folding.result("exchanges")
     return TrialResults(
         label=label,
         system=system,
         point=point,
-        story=folding.result("story"),
-        exchanges=folding.result("exchanges"),
+        story=story,
+        exchanges=exchanges,
         served=folding.result("served"),
         throughput=folding.result("throughput"),
         shares=folding.result("shares"),
         fidelity=folding.result("fidelity"),
         hops=folding.result("hops"),
+        agentic=agentic_results(folding, story, exchanges, facts),
+        repeat=repeat,
     )
 
 
@@ -100,8 +109,10 @@ class RequestTotals(msgspec.Struct, frozen=True):
     """Counter identities that do not hold."""
 
 
-class SystemSummary(msgspec.Struct, frozen=True):
-    """One system at one point of the sweep. Latencies are of completed requests after the warm-up."""
+class SystemSummary(AgenticFigures, frozen=True, kw_only=True):
+    """One system at one point of the sweep. Latencies are of completed requests after the warm-up; what the parts of
+    `AgenticFigures` measure is of the whole run.
+    """
 
     trials: int
     measured_requests: int
@@ -214,10 +225,10 @@ def summarise_system(trials: Sequence[TrialResults], selection: Selection) -> Sy
     # Without a client that logs (`looplane serve`), what the front end saw is all there is; it is labelled so.
     served_only = bool(front) and not chosen
     by_tool = {
-        name: _seen_by_front_end(latencies(front, name)) if served_only else latencies(chosen, name)
+        name: seen_by_front_end(latencies(front, name)) if served_only else latencies(chosen, name)
         for name in DEFINITIONS
     }
-    main = _of_front_end(front) if served_only else by_tool[DEFAULT_DEFINITION]
+    main = of_front_end(front) if served_only else by_tool[DEFAULT_DEFINITION]
     overall = _pooled([served(trial.exchanges or trial.served) for trial in trials])
     return SystemSummary(
         trials=len(trials),
@@ -232,9 +243,10 @@ def summarise_system(trials: Sequence[TrialResults], selection: Selection) -> Sy
         windows=tuple(trial.throughput for trial in trials if trial.throughput.windows),
         send_lag_ms=distribution([(exchange.lag, 1) for exchange in chosen], "linear", "sent - scheduled"),
         definitions=by_tool,
-        front_end=_of_front_end(front) if front else None,
+        front_end=of_front_end(front) if front else None,
         submit_to_claim_ms=_pooled_hops([trial.hops.submit_to_claim for trial in trials], SUBMIT_TO_CLAIM),
         publish_to_client_ms=_pooled_hops([trial.hops.publish_to_client for trial in trials], PUBLISH_TO_CLIENT),
+        **msgspec.structs.asdict(agentic_figures([trial.agentic for trial in trials])),
     )
 
 
@@ -302,36 +314,6 @@ def selection_of(workload: Mapping[str, Any]) -> Selection:
     rule = workload.get("warm_up") or {}
     return Selection(
         warm_up_requests=int(rule.get("requests", 0)), warm_up=from_seconds(float(rule.get("seconds", 0.0)))
-    )
-
-
-def _of_front_end(front: Sequence[Exchange]) -> Latencies:
-    """Arrival at the front end to its streaming, as vLLM's server reckons its own."""
-    found = latencies(front, DEFAULT_DEFINITION)
-    parts = {
-        name: msgspec.structs.replace(part, definition=f"front end: {words}")
-        for name, part, words in (
-            ("ttft_ms", found.ttft_ms, "first tokens streamed - request arrived"),
-            ("ttst_ms", found.ttst_ms, "second tokens streamed - first"),
-            ("itl_ms", found.itl_ms, "gaps between streamings, pooled"),
-            ("tpot_ms", found.tpot_ms, "per request (last - first) / (tokens - 1)"),
-        )
-    }
-    return Latencies(definition="front end", **parts)
-
-
-def _seen_by_front_end(found: Latencies) -> Latencies:
-    """A tool's definition over the front end's events: sent is the arrival there, a chunk is a streaming."""
-
-    def relabelled(part: Distribution) -> Distribution:
-        return msgspec.structs.replace(part, definition=f"front end, {part.definition}")
-
-    return Latencies(
-        definition=found.definition,
-        ttft_ms=relabelled(found.ttft_ms),
-        ttst_ms=relabelled(found.ttst_ms),
-        itl_ms=relabelled(found.itl_ms),
-        tpot_ms=relabelled(found.tpot_ms),
     )
 
 

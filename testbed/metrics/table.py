@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
+from testbed.metrics.agents import AgentFold
+from testbed.metrics.attention import AttentionFold
+from testbed.metrics.block_store import StoreFold
+from testbed.metrics.collectives import CollectiveFold
 from testbed.metrics.fidelity import FidelityFold
 from testbed.metrics.fold import Fold
+from testbed.metrics.forward_batches import BatchFold
 from testbed.metrics.hops import HopFold
 from testbed.metrics.latency import LatencyFold
 from testbed.metrics.outcome import StoryFold
+from testbed.metrics.read_paths import PathFold
 from testbed.metrics.requests import CountFold, ExchangeFold, ServedFold
+from testbed.metrics.resource_use import UseFold
 from testbed.metrics.ring_state import RingFold
 from testbed.metrics.shares import ShareFold
 from testbed.metrics.throughput import ThroughputFold
 from testbed.metrics.timeline import TimelineFold
+from testbed.metrics.turn_stages import StageFold
 
 FOLDS: dict[str, Fold[Any, Any]] = {
     "story": StoryFold(),
@@ -27,5 +35,13 @@ FOLDS: dict[str, Fold[Any, Any]] = {
     "fidelity": FidelityFold(),
     "timeline": TimelineFold(),
     "hops": HopFold(),
+    "agents": AgentFold(),
+    "read_paths": PathFold(),
+    "resources": UseFold(),
+    "attention": AttentionFold(),
+    "collectives": CollectiveFold(),
+    "store": StoreFold(),
+    "stages": StageFold(),
+    "batches": BatchFold(),
 }
 """By name; `testbed.metrics.fold.Folding` runs any choice of them over one stream."""

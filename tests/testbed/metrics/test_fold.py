@@ -8,12 +8,21 @@ from hypothesis import strategies as st
 from testbed.events.log import Record
 from testbed.metrics.fold import Folding, UnknownFold
 from testbed.metrics.table import FOLDS
+from tests.testbed.metrics.agentic_stories import agentic_run
 from tests.testbed.metrics.stories import nonsense, sensible, small_run
+
+
+def both_runs() -> list[Record]:
+    """A run with steps and slots, then one with paths and hops: no system has all events."""
+    return [*small_run(), *agentic_run()]
 
 
 @pytest.mark.parametrize("name", FOLDS)
 @settings(max_examples=25, deadline=None)
-@given(data=st.data(), records=st.one_of(nonsense(), sensible()))
+@given(
+    data=st.data(),
+    records=st.one_of(nonsense(), sensible(), st.builds(agentic_run, st.integers(1, 2), st.integers(1, 3))),
+)
 def test_a_snapshot_and_the_events_after_it_give_the_state_after_all(
     name: str, data: st.DataObject, records: list[Record]
 ) -> None:
@@ -30,7 +39,7 @@ def test_a_snapshot_and_the_events_after_it_give_the_state_after_all(
 
 @pytest.mark.parametrize("name", FOLDS)
 def test_a_result_does_not_move_when_the_fold_goes_on(name: str) -> None:
-    records = small_run()
+    records = both_runs()
     for cut in (len(records) // 3, len(records) // 2, len(records) - 5):
         folding = Folding({name: FOLDS[name]}).take_all(records[:cut])
         result = folding.result(name)
@@ -53,7 +62,7 @@ def test_an_event_that_a_fold_does_not_take_changes_nothing(name: str, records: 
 
 
 def test_every_fold_has_something_to_say_of_a_run() -> None:
-    records = small_run()
+    records = both_runs()
     for name, fold in FOLDS.items():
         folding = Folding({name: fold})
         nothing = msgspec.json.encode(folding.result(name))
@@ -63,7 +72,7 @@ def test_every_fold_has_something_to_say_of_a_run() -> None:
 
 
 def test_the_folds_of_one_folding_do_not_disturb_each_other() -> None:
-    records = small_run()
+    records = both_runs()
     together = Folding(FOLDS).take_all(records)
     for name, fold in FOLDS.items():
         alone = Folding({name: fold}).take_all(records)
