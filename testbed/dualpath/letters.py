@@ -163,18 +163,20 @@ class PrefillDone(Letter, frozen=True, tag="prefill_done"):
 
 
 class Abort(Letter, frozen=True, tag="abort"):
-    """To a leader, from the other side's leader or from the scheduler: end this turn. The prefill and decode side
-    answer each other `Drained` once they no longer touch the other's memory.
+    """To a leader, from the other side's leader or from the scheduler: end this turn. Both sides answer the scheduler
+    by `TurnEnded` when its memory is free.
     """
 
     name: str
     reason: str
     node: str = ""
-    """Whose leader waits for `Drained`; empty: nobody."""
+    """Decode node whose leader waits for `Drained`; empty: nobody."""
+    quiet: bool = False
+    """From the prefill side, which touches nothing of the turn any more."""
 
 
 class Drained(Letter, frozen=True, tag="drained"):
-    """See `Abort`."""
+    """From the prefill leader to the decode leader, after `Abort`: nothing of the turn is written there any more."""
 
     name: str
 

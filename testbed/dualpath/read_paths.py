@@ -31,8 +31,8 @@ _STORAGE_READ = ("{source}.snic_tx", "{target}.snic_rx", "{target_node}.dram")
 _UP = ("{source_node}.dram", "{source}.cnic_read", "{target}.cnic_write")
 """Host to device, or the other way about, by CNIC loop-back."""
 _DOWN = ("{source}.cnic_read", "{target}.cnic_write", "{target_node}.dram")
-_TO_BUFFER = ("{source}.cnic_read", "{source}.wire", "{target}.cnic_write", "{target_node}.dram")
-_TO_HBM = ("{source}.cnic_read", "{source}.wire", "{target}.cnic_write")
+_TO_BUFFER = ("{source}.cnic_read", "{source}.wire", "{target}.wire", "{target}.cnic_write", "{target_node}.dram")
+_TO_HBM = ("{source}.cnic_read", "{source}.wire", "{target}.wire", "{target}.cnic_write")
 
 HOPS: Mapping[str, Hop] = MappingProxyType(
     {

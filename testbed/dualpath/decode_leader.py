@@ -1,0 +1,418 @@
+"""The leader engine of a decode node: fetches for its group, owns the DE buffer, serves layers to prefill engines.
+
+It grants each turn a place for its prompt's KV before anything of it is read: in the DE buffer (design dualpath 1.6),
+or in HBM where KV lands there straight away. Hits of its own side are read from storage into the buffer and WRITTEN to
+the prefill engine's HBM layer by layer, whenever that asks for one (DE steps 3-5). When prefill is done its engine
+takes over, and the buffer is free. A place that the prefill side may still write to is never given to another turn.
+
+It knows turns and places, no KV and no decode step. Room is taken in the order that `prefill_leader` explains.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+from testbed.dualpath.blocks import BlockShape, block_ids
+from testbed.dualpath.buffers import Extents, Room
+from testbed.dualpath.engine_messages import (
+    LEADER,
+    Cancel,
+    DecodeEnded,
+    DecodeJob,
+    HbmChanged,
+    HbmReserved,
+    Landed,
+    ReserveHbm,
+    StartDecode,
+    engine_name,
+)
+from testbed.dualpath.fetching import Fetching
+from testbed.dualpath.layer_service import LayerService
+from testbed.dualpath.letters import (
+    Abort,
+    AnyLetter,
+    Assign,
+    BufferGranted,
+    Drained,
+    HitsReady,
+    LayerWanted,
+    NodeGone,
+    PrefillDone,
+    TurnEnded,
+)
+from testbed.dualpath.local_messages import SCHEDULER, STORAGE, BlockArrived, BlocksRead, Moved, ReadBlocks
+from testbed.dualpath.mail import MAIL, PeerLost, Post
+from testbed.dualpath.node_memory import BUFFER, NodeMemory, hbm_region
+from testbed.dualpath.parameters import DualPathParameters
+from testbed.dualpath.places import Area, Holding, Part, split
+from testbed.events.kv_events import TurnStage
+from testbed.machine import Deliver, Effect, Effects, Emit, MachineError, Message, UnexpectedMessage
+from testbed.serving.turns import joined
+from testbed.units import Nanoseconds
+
+
+class Stage(Enum):
+    """Where a turn is."""
+
+    RESERVING = auto()
+    """Waits for HBM, where KV lands there."""
+    QUEUED = auto()
+    """Waits for room in the DE buffer."""
+    GRANTED = auto()
+    """The prefill side has its place; hits of this side are read, layers served."""
+    DECODING = auto()
+    """At its engine."""
+    BREAKING = auto()
+    """Failed; something of it is still under way."""
+
+
+class Step(Enum):
+    """What moves a turn on."""
+
+    RESERVE = auto()
+    ROOM = auto()
+    PREFILLED = auto()
+    BREAK = auto()
+
+
+TRANSITIONS: dict[tuple[Stage, Step], Stage] = {
+    (Stage.RESERVING, Step.RESERVE): Stage.QUEUED,
+    (Stage.QUEUED, Step.ROOM): Stage.GRANTED,
+    (Stage.GRANTED, Step.PREFILLED): Stage.DECODING,
+    **{(stage, Step.BREAK): Stage.BREAKING for stage in Stage if stage is not Stage.BREAKING},
+}
+
+
+class _Turn:
+    """A turn of which this node has the decode."""
+
+    def __init__(self, assign: Assign, job: DecodeJob, prompt_blocks: int) -> None:
+        self.assign = assign
+        self.job = job
+        self.prompt_blocks = prompt_blocks
+        self.far_hits = assign.hit_blocks - assign.prefill_blocks
+        """Hit blocks that are read on this side."""
+        self.stage = Stage.RESERVING
+        self.extents: Extents = ()
+        self.hbm: Area | None = None
+        self.landing = Holding(())
+        """Where the prefill side writes."""
+        self.hits = Holding(())
+        """Where the hits of this side lie."""
+        self.reading = False
+        self.serving = 0
+        """Layers that are on their way to the prefill side."""
+        self.at_engine = False
+        self.quiet = False
+        """The prefill side touches nothing of this turn any more."""
+        self.failure = ""
+
+    def go(self, step: Step) -> None:
+        """Raises MachineError for a step that the table has not."""
+        after = TRANSITIONS.get((self.stage, step))
+        if after is None:
+            raise MachineError(f"{self.assign.turn.name} cannot {step.name} in stage {self.stage.name}")
+        self.stage = after
+
+
+class DecodeLeader:
+    """See the head of this file. `memory` has the node's buffer and the peers' addresses; of the buffer's pages,
+    `staging_pages` at its end are the engines'.
+    """
+
+    name = LEADER
+
+    def __init__(
+        self,
+        memory: NodeMemory,
+        parameters: DualPathParameters,
+        *,
+        shape: BlockShape,
+        scheduler: str,
+        staging_pages: int = 0,
+    ) -> None:
+        self._node = memory.node
+        self._memory = memory
+        self._parameters = parameters
+        self._shape = shape
+        self._scheduler = scheduler
+        self._bypass = parameters.read_path == "bypass"
+        self._in_hbm = parameters.decode_landing == "hbm" and not self._bypass
+        self._fetching = Fetching(memory.node, "decode", scheduler, parameters)
+        hbm_pages = memory.pages(hbm_region(0), shape.layers, shape, parameters.hbm_kv_bytes)
+        self._fetching.free_blocks = [hbm_pages] * parameters.engines_per_node
+        pages = memory.pages(BUFFER, shape.layers, shape, parameters.decode_buffer_bytes) - staging_pages
+        self._room = Room(BUFFER, pages, shape.full_bytes)
+        self._reads: dict[int, str] = {}
+        """Turns of reads that storage has not answered yet, by ticket."""
+        self._ticket = 0
+        self._layers = LayerService(memory, shape)
+        self._turns: dict[str, _Turn] = {}
+        self._aborted: set[str] = set()
+        self._now: Nanoseconds = 0
+        self._effects: list[Effect] = []
+
+    @property
+    def held_bytes(self) -> int:
+        """True bytes of the buffer that are held."""
+        return self._room.held_bytes
+
+    def receive(self, now: Nanoseconds, message: Message) -> Effects:
+        """Takes letters, answers of storage, traffic and engines. Raises `UnexpectedMessage`."""
+        self._now = now
+        match message:
+            case Assign() if message.decode_node == self._node and message.turn.name not in self._turns:
+                self._assigned(message)
+            case LayerWanted():
+                self._wanted(message)
+            case Moved() if self._layers.knows(message.ticket):
+                self._moved(message)
+            case BlockArrived() if message.ticket in self._reads:
+                self._fetching.arrived(self._reads[message.ticket], message.blocks * self._shape.tokens)
+            case BlocksRead() if message.ticket in self._reads:
+                self._read(self._reads.pop(message.ticket), message.failed)
+            case HbmReserved() | Landed() | DecodeEnded() if message.name in self._turns:
+                self._from_engine(self._turns[message.name], message)
+            case HbmChanged():
+                self._fetching.free_blocks[message.engine] = message.free_blocks
+            case PrefillDone() | Abort() | Drained() | NodeGone() | PeerLost():
+                self._from_elsewhere(message)
+            case _:
+                raise UnexpectedMessage(self.name, message)
+        return self._take_effects(now)
+
+    def wake(self, now: Nanoseconds) -> Effects:
+        """Fetches, if it is time."""
+        return self._take_effects(now)
+
+    def deadline(self) -> Nanoseconds | None:
+        """The next fetch."""
+        return self._fetching.due
+
+    def _take_effects(self, now: Nanoseconds) -> Effects:
+        effects = [*self._effects, *self._fetching.told(), *self._fetching.fetch(now)]
+        self._effects = []
+        return effects
+
+    # --- a turn's way -----------------------------------------------------------------------------------------------
+
+    def _assigned(self, assign: Assign) -> None:
+        job = self._job(assign)
+        turn = _Turn(assign, job, self._shape.blocks_of(job.prompt_tokens))
+        self._turns[job.name] = turn
+        reads = 0 if self._bypass else turn.far_hits * self._shape.tokens
+        self._fetching.add(job.name, assign.decode_engine, job.prompt_tokens + job.answer_tokens, reads)
+        if job.name in self._aborted:
+            turn.quiet = True
+            self._break(turn, "its prefill side broke off")
+        elif self._in_hbm:
+            turn.at_engine = True
+            self._effects.append(Deliver(engine_name(assign.decode_engine), ReserveHbm(job)))
+        else:
+            self._reserved(turn)
+
+    def _job(self, assign: Assign) -> DecodeJob:
+        turn, tokens = assign.turn, self._shape.tokens
+        # The last token of an answer has no KV when the answer is done.
+        all_ids = block_ids(joined((*turn.prompt, *turn.answer)), tokens)
+        return DecodeJob(
+            name=turn.name,
+            block_ids=all_ids[: (turn.prompt_tokens + turn.generate_tokens - 1) // tokens],
+            prompt_ids=block_ids(turn.prompt, tokens),
+            prompt_tokens=turn.prompt_tokens,
+            answer_tokens=turn.generate_tokens,
+            hit_blocks=assign.hit_blocks,
+        )
+
+    def _reserved(self, turn: _Turn) -> None:
+        """Where HBM has a place if it must, the buffer is next."""
+        turn.go(Step.RESERVE)
+        need = 0 if self._bypass else turn.far_hits if self._in_hbm else turn.prompt_blocks
+        if not self._room.can_ever(need):
+            self._break(turn, f"its {need} blocks are more than the DE buffer holds")
+            return
+        extents = () if need == 0 else self._room.ask(turn.job.name, need)
+        if extents is not None:
+            self._roomed(turn, extents)
+        elif need:
+            self._effects.append(Emit(self._room.measured()))
+
+    def _roomed(self, turn: _Turn, extents: Extents) -> None:
+        """Room: hits of this side as storage has them, all else in rows; the prefill side may begin."""
+        turn.go(Step.ROOM)
+        turn.extents = extents
+        here, hit = turn.assign.prefill_blocks, turn.assign.hit_blocks
+        if extents:
+            self._effects.append(Emit(self._room.measured()))
+        hits, rows = split(extents, turn.far_hits)
+        turn.hits = Holding((Part(self._area(hits, rows=False), 0, here, turn.far_hits),)) if hits else Holding(())
+        if turn.hbm is not None:
+            area, skipped = turn.hbm, 0
+        else:
+            area, skipped = self._area(rows, rows=True), turn.far_hits
+        after = turn.prompt_blocks - hit
+        turn.landing = Holding((Part(area, 0, 0, here), Part(area, hit - skipped, hit, after)))
+        self._post(
+            turn.assign.prefill_node,
+            LEADER,
+            BufferGranted(turn.job.name, area.region, area.extents, skipped),
+            writer=self.name,
+        )
+        if turn.far_hits and not self._bypass:
+            turn.reading = True
+            self._effects.append(Deliver(STORAGE, self._read_of(turn)))
+
+    def _area(self, extents: Extents, *, rows: bool) -> Area:
+        return Area(BUFFER, extents, self._shape.layers, self._shape.layer_image, rows)
+
+    def _read_of(self, turn: _Turn) -> ReadBlocks:
+        assign = turn.assign
+        self._ticket += 1
+        self._reads[self._ticket] = turn.job.name
+        return ReadBlocks(
+            owner=self.name,
+            ticket=self._ticket,
+            request=turn.job.name,
+            hop="de1-2",
+            blocks=turn.job.prompt_ids[assign.prefill_blocks : assign.hit_blocks],
+            region=BUFFER,
+            offsets=tuple(piece.offset for piece in turn.hits.pieces(0, assign.prefill_blocks, turn.far_hits)),
+            interface=f"snic{assign.decode_engine % self._parameters.storage_nics}",
+        )
+
+    def _read(self, name: str, failed: tuple[int, ...]) -> None:
+        turn = self._turns[name]
+        turn.reading = False
+        self._fetching.read(name)
+        if turn.stage is Stage.BREAKING:
+            self._settle(turn)
+        elif failed:
+            self._break(turn, f"storage has lost {len(failed)} of its blocks")
+        else:
+            self._post(turn.assign.prefill_node, LEADER, HitsReady(name), writer=self.name)
+
+    # --- layers for the prefill side --------------------------------------------------------------------------------
+
+    def _wanted(self, letter: LayerWanted) -> None:
+        turn = self._turns.get(letter.name)
+        if turn is None or turn.stage is not Stage.GRANTED:
+            self._effects += self._layers.refuse(letter, turn.failure if turn is not None else "not assigned here")
+            return
+        turn.serving += 1
+        port = f"cnic{turn.assign.decode_engine}"
+        self._effects += self._layers.serve(letter, (turn.hits, turn.landing), port)
+
+    def _moved(self, message: Moved) -> None:
+        name, effects = self._layers.moved(message.ticket, message.failure)
+        self._effects += effects
+        if effects:
+            turn = self._turns[name]
+            turn.serving -= 1
+            if turn.stage is Stage.BREAKING:
+                self._settle(turn)
+
+    # --- the engine -------------------------------------------------------------------------------------------------
+
+    def _prefilled(self, turn: _Turn) -> None:
+        turn.quiet = True
+        if turn.stage is Stage.BREAKING:
+            return
+        turn.go(Step.PREFILLED)
+        turn.at_engine = True
+        # Where KV lands in the buffer everything is still there, else the hits of this side alone.
+        first, *others = turn.landing.parts
+        parts = turn.hits.parts if self._in_hbm else (first, *turn.hits.parts, *others)
+        hop = "de6-7" if turn.far_hits else "pe8-9"
+        source = Holding(tuple(part for part in parts if part.count))
+        engine = engine_name(turn.assign.decode_engine)
+        self._effects.append(Deliver(engine, StartDecode(turn.job, source, hop)))
+
+    def _from_engine(self, turn: _Turn, message: HbmReserved | Landed | DecodeEnded) -> None:
+        match message:
+            case HbmReserved():
+                if turn.stage is Stage.RESERVING:
+                    turn.hbm = message.prompt
+                    self._reserved(turn)
+            case Landed():
+                self._free(turn)
+            case DecodeEnded():
+                turn.at_engine = False
+                if turn.stage is Stage.BREAKING:
+                    self._settle(turn)
+                elif message.failure:
+                    self._break(turn, message.failure)
+                else:
+                    self._stage(turn.job.name, "ended")
+                    self._forget(turn)
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def _from_elsewhere(self, message: PrefillDone | Abort | Drained | NodeGone | PeerLost) -> None:
+        if isinstance(message, NodeGone | PeerLost):
+            self._lost(message.node if isinstance(message, NodeGone) else message.peer)
+            return
+        turn = self._turns.get(message.name)
+        if turn is None:
+            if isinstance(message, Abort):
+                self._aborted.add(message.name)
+            return
+        if isinstance(message, PrefillDone):
+            self._prefilled(turn)
+        elif isinstance(message, Drained) or message.quiet:
+            turn.quiet = True
+        if isinstance(message, Abort) and turn.stage is not Stage.BREAKING:
+            self._break(turn, message.reason)
+        elif turn.stage is Stage.BREAKING:
+            self._settle(turn)
+
+    def _break(self, turn: _Turn, reason: str) -> None:
+        """Ends a turn that cannot go on; what is under way for it is waited for."""
+        turn.go(Step.BREAK)
+        turn.failure = reason
+        if not turn.quiet:
+            abort = Abort(turn.job.name, reason, node=self._node)
+            self._post(turn.assign.prefill_node, LEADER, abort, writer=self.name)
+        self._settle(turn)
+
+    def _settle(self, turn: _Turn) -> None:
+        """Frees and forgets a broken turn that nobody touches any more, neither here nor at the prefill side."""
+        if not turn.quiet or turn.reading or turn.serving:
+            return
+        if turn.at_engine:
+            engine = engine_name(turn.assign.decode_engine)
+            self._effects.append(Deliver(engine, Cancel(turn.job.name, turn.failure)))
+            return
+        self._stage(turn.job.name, "failed", turn.failure)
+        self._forget(turn)
+
+    def _forget(self, turn: _Turn) -> None:
+        name = turn.job.name
+        del self._turns[name]
+        self._fetching.remove(self._now, name)
+        self._post(self._scheduler, SCHEDULER, TurnEnded(name, self._node, turn.assign.decode_engine, turn.failure))
+        self._free(turn)
+
+    def _free(self, turn: _Turn) -> None:
+        """Gives the buffer's pages back, once, or leaves the line of those who wait for some."""
+        extents, turn.extents = turn.extents, ()
+        granted = self._room.release(extents) if extents else self._room.withdraw(turn.job.name)
+        if extents:
+            self._effects.append(Emit(self._room.measured()))
+        for other, pages in granted:
+            self._roomed(self._turns[other], pages)
+
+    def _lost(self, node: str) -> None:
+        """A node is gone: what it owes is not waited for, and turns that still need it fail."""
+        for turn in [each for each in self._turns.values() if each.assign.prefill_node == node]:
+            needed = not turn.quiet
+            turn.quiet = True
+            if turn.stage is Stage.BREAKING:
+                self._settle(turn)
+            elif needed:
+                self._break(turn, f"{node} does not answer")
+
+    def _stage(self, name: str, stage: str, detail: str = "") -> None:
+        self._effects.append(Emit(TurnStage(name, stage, detail)))
+
+    def _post(self, peer: str, to: str, letter: AnyLetter, writer: str = "") -> None:
+        self._effects.append(Deliver(MAIL, Post(peer, to, letter, writer)))

@@ -1,0 +1,77 @@
+"""The machines that make a prefill or a decode node: its leader and its engines, with the memory shared out among them.
+
+Mail, traffic manager and storage client stand beside them and are made by whoever assembles the node. Knows no plan.
+"""
+
+from __future__ import annotations
+
+from testbed.dualpath.blocks import BlockShape
+from testbed.dualpath.decode_engine import DecodeEngine, Staging
+from testbed.dualpath.decode_leader import DecodeLeader
+from testbed.dualpath.node_memory import BUFFER, NodeMemory
+from testbed.dualpath.parameters import DualPathParameters
+from testbed.dualpath.prefill_engine import PrefillEngine
+from testbed.dualpath.prefill_leader import PrefillLeader
+from testbed.machine import Machine
+from testbed.serving.agentic_models import AGENTIC_MODELS
+from testbed.serving.step_times import StepTimes
+
+STAGING_SHARE = 16
+"""Of the DE buffer's pages, one in so many is kept for persisting."""
+MOST_STAGING = 16
+"""Pages of one engine for it, at most."""
+
+
+def shape_of(parameters: DualPathParameters, byte_scale: int) -> BlockShape:
+    """Blocks of the model that the parameters name. Raises KeyError for a model that there is none of."""
+    model = AGENTIC_MODELS[parameters.model].with_layers(parameters.layers)
+    return BlockShape(model.layers, parameters.block_tokens, model.token_layer_bytes, byte_scale)
+
+
+def times_of(parameters: DualPathParameters) -> StepTimes:
+    """The model's compute times. Reads a file. Raises `ProfileError`."""
+    return StepTimes.of(parameters.model, parameters.layers, parameters.compute_scale)
+
+
+def prefill_machines(
+    memory: NodeMemory, parameters: DualPathParameters, *, shape: BlockShape, times: StepTimes, scheduler: str
+) -> tuple[Machine, ...]:
+    """Leader and engines of a prefill node; `scheduler` is the node of the central scheduler."""
+    engines = (
+        PrefillEngine(memory, engine, parameters, shape=shape, times=times, scheduler=scheduler)
+        for engine in range(parameters.engines_per_node)
+    )
+    return (PrefillLeader(memory, parameters, shape=shape, scheduler=scheduler), *engines)
+
+
+def decode_machines(
+    memory: NodeMemory, parameters: DualPathParameters, *, shape: BlockShape, times: StepTimes, scheduler: str
+) -> tuple[Machine, ...]:
+    """Leader and engines of a decode node. Raises ValueError for a buffer that has no page for a turn."""
+    pages = memory.pages(BUFFER, shape.layers, shape, parameters.decode_buffer_bytes)
+    each = staging_pages(parameters, pages)
+    first = pages - each * parameters.engines_per_node
+    if first < 1:
+        raise ValueError(f"decode_buffer_bytes holds {pages} blocks, of which {pages - first} are kept for persisting")
+    base = memory.address(memory.node, BUFFER)
+    engines = tuple(
+        DecodeEngine(
+            memory,
+            engine,
+            parameters,
+            shape=shape,
+            times=times,
+            staging=Staging(BUFFER, first + engine * each, each, base),
+            scheduler=scheduler,
+        )
+        for engine in range(parameters.engines_per_node)
+    )
+    leader = DecodeLeader(memory, parameters, shape=shape, scheduler=scheduler, staging_pages=pages - first)
+    return (leader, *engines)
+
+
+def staging_pages(parameters: DualPathParameters, pages: int) -> int:
+    """Pages of the buffer that each decode engine has for persisting."""
+    if not parameters.persist or parameters.read_path == "bypass":
+        return 0
+    return max(1, min(MOST_STAGING, pages // (STAGING_SHARE * parameters.engines_per_node)))

@@ -1,0 +1,382 @@
+"""A prefill engine: forward batches of chunks, layer by layer, KV fetched before and sent on behind the compute.
+
+While a layer is computed, the KV of the next ones is fetched (PE steps 3-4 from this node's buffer, DE steps 3-5 from
+the decode node's), and what the layer before has made is sent on (PE steps 5-7, or the unnumbered return of missed KV);
+design dualpath 1.6. Every Layer Block that reaches HBM is checked; a wrong one ends its turn before it is computed on.
+A turn that the quota cuts goes on in a later batch; the KV of its earlier chunks is at the decode side by then and is
+fetched from there, as hits of the decode side are.
+
+It owns its HBM and knows its turns, no scheduler, no storage and no other turn's place. States are those of a turn:
+waiting, in a batch, or leaving (its last transfers under way).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from itertools import islice
+
+import numpy as np
+
+from testbed.dualpath.batch_quota import NO_QUOTA, pack
+from testbed.dualpath.blocks import BadBlock, BlockShape, check_layer, layer_image
+from testbed.dualpath.buffers import Room
+from testbed.dualpath.engine_messages import LEADER, Cancel, PrefillEnded, StartPrefill, engine_name
+from testbed.dualpath.letters import LayerSent, LayerWanted, Produced
+from testbed.dualpath.local_messages import SCHEDULER, TRAFFIC, Move, Moved
+from testbed.dualpath.mail import MAIL, PeerLost, Post
+from testbed.dualpath.node_memory import Hbm, NodeMemory
+from testbed.dualpath.parameters import DualPathParameters
+from testbed.dualpath.places import Errand, layer_errands
+from testbed.dualpath.prefill_batch import Batch, Member, Work, rows_of
+from testbed.events.kv_events import BlockRejected, ForwardFinished, TurnStage
+from testbed.machine import (
+    Compute,
+    Deliver,
+    Effect,
+    Effects,
+    Emit,
+    Message,
+    RemoteAddress,
+    UnexpectedMessage,
+)
+from testbed.serving.step_times import StepTimes
+from testbed.serving.timed_device import Computed, TimedWork
+from testbed.units import Nanoseconds
+
+_PS = 1_000
+"""Picoseconds in a nanosecond."""
+
+
+class PrefillEngine:
+    """See the head of this file. `scheduler` is the central scheduler's node."""
+
+    def __init__(
+        self,
+        memory: NodeMemory,
+        engine: int,
+        parameters: DualPathParameters,
+        *,
+        shape: BlockShape,
+        times: StepTimes,
+        scheduler: str,
+    ) -> None:
+        self.name = engine_name(engine)
+        self._hbm = Hbm(memory, engine)
+        self._shape = shape
+        self._times = times
+        self._parameters = parameters
+        self._scheduler = scheduler
+        self._bypass = parameters.read_path == "bypass"
+        self._window = min(shape.layers, parameters.layers_ahead + 2) if parameters.layerwise else shape.layers
+        self._ahead = parameters.layers_ahead if parameters.layerwise else shape.layers
+        pages = memory.pages(self._hbm.region, 1, shape, parameters.hbm_kv_bytes)
+        self._room = Room(self._hbm.region, pages, shape.layer_bytes)
+        self._waiting: deque[Work] = deque()
+        self._batch: Batch | None = None
+        self._leaving: list[Batch] = []
+        self._ticket = 0
+        self._under_way: dict[int, tuple[str, Batch, Member, int]] = {}
+        """What it is (fetch, letter, send), and of whom, by ticket."""
+        self._effects: list[Effect] = []
+
+    @property
+    def held_bytes(self) -> int:
+        """True bytes of HBM that are held."""
+        return self._room.held_bytes
+
+    def receive(self, now: Nanoseconds, message: Message) -> Effects:
+        """Takes turns from the leader, and answers. Raises `UnexpectedMessage`."""
+        match message:
+            case StartPrefill():
+                job = message.job
+                self._waiting.append(Work(job, job.hit_blocks * self._shape.tokens))
+            case Cancel():
+                self._cancel(message)
+            case Moved() if message.ticket in self._under_way:
+                self._answered(message.ticket, message.failure)
+            case LayerSent():
+                # One that nobody waits for any more was given up when its node was said to be gone.
+                if message.ticket in self._under_way:
+                    self._answered(message.ticket, message.failure)
+            case PeerLost(letter=LayerWanted() as letter):
+                if letter.ticket in self._under_way:
+                    self._answered(letter.ticket, f"{message.peer} does not answer")
+            case Computed() if self._batch is not None and self._batch.computing:
+                self._computed(self._batch)
+            case _:
+                raise UnexpectedMessage(self.name, message)
+        self._go_on(now)
+        effects, self._effects = self._effects, []
+        return effects
+
+    def wake(self, now: Nanoseconds) -> Effects:  # noqa: ARG002  # the contract's shape
+        """Nothing is ever due."""
+        return ()
+
+    def deadline(self) -> Nanoseconds | None:
+        """None."""
+        return None
+
+    # --- batches ----------------------------------------------------------------------------------------------------
+
+    def _go_on(self, now: Nanoseconds) -> None:
+        """Does whatever can be done now."""
+        self._leave()
+        if self._batch is None:
+            self._form(now)
+        batch = self._batch
+        if batch is None:
+            return
+        while batch.may_fetch():
+            self._fetch(batch, batch.next_fetch)
+            batch.next_fetch += 1
+        if batch.may_compute():
+            self._compute(batch)
+
+    def _form(self, now: Nanoseconds) -> None:
+        """A new batch of what waits, as far as the quota and HBM go."""
+        while self._waiting and not self._can_ever(self._waiting[0]):
+            work = self._waiting.popleft()
+            self._end(work, "its KV is larger than the engine's HBM")
+        if not self._waiting:
+            return
+        members: list[Member] = []
+        for new in self._packed():
+            member = Member(self._waiting[0], new, self._shape.tokens)
+            if not self._bypass:
+                extents = self._room.at_once(member.blocks * self._window)
+                if extents is None:
+                    break
+                member.rows = rows_of(self._hbm.region, self._shape, extents, self._window, member.blocks)
+            self._waiting.popleft()
+            members.append(member)
+        if not members:
+            return
+        self._batch = Batch(members, self._shape.layers, self._window, self._ahead, now)
+        self._batch.hbm_bytes = self._room.held_bytes
+        self._effects.append(Emit(self._room.measured()))
+        for member in members:
+            if member.first_chunk:
+                self._effects.append(Emit(TurnStage(member.job.name, "prefilling")))
+
+    def _packed(self) -> list[int]:
+        """Tokens to compute now, of the first turns that wait (design dualpath 1.5)."""
+        waiting = list(islice(self._waiting, self._parameters.max_sequences))
+        computed = np.zeros(len(waiting), np.int64)
+        cost, quota = self._times.attention_cost, self._parameters.quota
+        count = pack(
+            np.array([work.done for work in waiting], np.int64),
+            np.array([work.left for work in waiting], np.int64),
+            cost.token,
+            cost.pair,
+            NO_QUOTA if quota is None else quota * _PS,
+            self._parameters.chunk_tokens,
+            self._parameters.batch_tokens,
+            computed,
+        )
+        return [int(new) for new in computed[:count]]
+
+    def _can_ever(self, work: Work) -> bool:
+        blocks = -(-work.job.prompt_tokens // self._shape.tokens)
+        return self._bypass or self._room.can_ever(blocks * self._window)
+
+    def _leave(self) -> None:
+        """Members of which nothing is under way any more leave: to the next chunk, or to the leader."""
+        for batch in self._batches():
+            for member in [each for each in batch.members if not each.flying]:
+                if member.work.failure or batch.is_computed:
+                    batch.members.remove(member)
+                    self._part(member)
+            if batch is self._batch and (batch.is_computed or (not batch.members and not batch.computing)):
+                self._batch = None
+                self._leaving.append(batch)
+        self._leaving = [batch for batch in self._leaving if batch.members]
+
+    def _batches(self) -> list[Batch]:
+        """All of which anything is here, the present one last."""
+        return [*self._leaving, *([self._batch] if self._batch is not None else [])]
+
+    def _part(self, member: Member) -> None:
+        work = member.work
+        if member.rows:
+            for row in member.rows:
+                for part in row.parts:
+                    self._room.release(part.area.extents)
+            self._effects.append(Emit(self._room.measured()))
+        work.chunks += 1
+        if work.failure or member.is_last:
+            self._end(work, work.failure)
+        else:
+            work.done = member.cached + member.new
+            self._waiting.appendleft(work)
+
+    def _end(self, work: Work, failure: str) -> None:
+        self._effects.append(Deliver(LEADER, PrefillEnded(work.job.name, failure)))
+
+    # --- a layer ----------------------------------------------------------------------------------------------------
+
+    def _fetch(self, batch: Batch, layer: int) -> None:
+        if self._bypass:
+            return
+        for member in batch.active:
+            job, row = member.job, member.rows[layer % self._window]
+            if job.here_blocks:
+                errands = layer_errands(job.here, row, (layer, 0), 0, job.here_blocks)
+                self._move("fetch", batch, member, layer, "pe3-4", errands, self._hbm.port, self._hbm.address)
+            far = member.cached_blocks - job.here_blocks
+            if far > 0:
+                extents = self._pages(member, layer, job.here_blocks, far)
+                ticket = self._new_ticket("letter", batch, member, layer)
+                letter = LayerWanted(
+                    job.name, self._hbm.node, self._hbm.engine, layer, job.here_blocks, far, extents, ticket
+                )
+                self._post(job.decode_node, LEADER, letter, writer=self.name)
+
+    def _pages(self, member: Member, layer: int, first: int, count: int) -> tuple[tuple[int, int], ...]:
+        """Pages of a row, as a letter names them."""
+        image = self._shape.layer_image
+        pieces = member.rows[layer % self._window].pieces(0, first, count)
+        return tuple((piece.offset // image, piece.length // image) for piece in pieces)
+
+    def _check(self, member: Member, layer: int) -> None:
+        """Checks all that was fetched for a layer; a wrong block ends the turn."""
+        row, view, size = member.rows[layer % self._window], self._hbm.memory.view, self._shape.layer_image
+        for block, offset in enumerate(row.layer_offsets(0, 0, member.cached_blocks)):
+            expected = member.job.block_ids[block]
+            try:
+                tokens = check_layer(self._shape, view[offset : offset + size], expected, layer)
+                if tokens != member.tokens_of(block, member.cached):
+                    raise BadBlock(expected, layer, f"has {tokens} tokens")
+            except BadBlock as error:
+                self._effects.append(Emit(BlockRejected(f"{expected:016x}", f"hbm{self._hbm.engine}", str(error))))
+                member.work.failure = f"a wrong block has reached {self._hbm.node}.hbm{self._hbm.engine}"
+                return
+
+    def _compute(self, batch: Batch) -> None:
+        layer = batch.computed
+        if not self._bypass:
+            for member in batch.active:
+                self._check(member, layer)
+        members = batch.active
+        if not members:
+            batch.computed = batch.layers
+            self._go_on(batch.began)
+            return
+        attention = self._times.attention([(member.cached, member.new) for member in members])
+        duration = attention + self._times.rest(sum(member.new for member in members))
+        batch.attention += attention
+        batch.compute += duration
+        batch.computing = True
+        self._ticket += 1
+        self._effects.append(Compute(TimedWork(self._hbm.engine, self.name, self._ticket, duration)))
+
+    def _computed(self, batch: Batch) -> None:
+        layer = batch.computed
+        batch.computing = False
+        for member in batch.active if not self._bypass else ():
+            self._write(member, layer)
+            row = member.rows[layer % self._window]
+            for hop, first, count in member.sent():
+                errands = layer_errands(row, member.job.there, (0, layer), first, count)
+                peer = f"{member.job.decode_node}.cnic{member.job.decode_engine}"
+                self._move("send", batch, member, layer, hop, errands, peer, member.job.base)
+        batch.computed += 1
+        batch.sending(layer, 0)
+        if batch.is_computed:
+            self._finished(batch)
+
+    def _write(self, member: Member, layer: int) -> None:
+        """What the layer's kernels leave in HBM: the KV of the new tokens."""
+        row, view, size = member.rows[layer % self._window], self._hbm.memory.view, self._shape.layer_image
+        first, end = member.first_new, member.cached + member.new
+        offsets = row.layer_offsets(0, first, member.blocks - first)
+        for block, offset in enumerate(offsets, first):
+            tokens = member.tokens_of(block, end)
+            view[offset : offset + size] = layer_image(self._shape, member.job.block_ids[block], layer, tokens)
+
+    def _finished(self, batch: Batch) -> None:
+        """The last layer is computed: prompts that are done have their first token."""
+        done = batch.active
+        self._effects.append(
+            Emit(
+                ForwardFinished(
+                    engine=self._hbm.engine,
+                    kind="prefill",
+                    turns=tuple(member.job.name for member in done),
+                    tokens=sum(member.new for member in done),
+                    cached=sum(member.cached for member in done),
+                    began=batch.began,
+                    attention=batch.attention,
+                    computed=batch.compute,
+                    hbm_bytes=batch.hbm_bytes,
+                )
+            )
+        )
+        for member in done:
+            if member.is_last:
+                self._effects.append(Emit(TurnStage(member.job.name, "prefilled")))
+                first = Produced(member.job.name, 1, member.job.answer_tokens == 1)
+                self._post(self._scheduler, SCHEDULER, first)
+
+    # --- what is under way ------------------------------------------------------------------------------------------
+
+    def _new_ticket(self, kind: str, batch: Batch, member: Member, layer: int) -> int:
+        self._ticket += 1
+        self._under_way[self._ticket] = (kind, batch, member, layer)
+        member.flying += 1
+        if kind == "send":
+            batch.sending(layer, 1)
+        else:
+            batch.fetching(layer, 1)
+        return self._ticket
+
+    def _move(
+        self,
+        kind: str,
+        batch: Batch,
+        member: Member,
+        layer: int,
+        hop: str,
+        errands: Sequence[Errand],
+        peer: str,
+        base: RemoteAddress,
+    ) -> None:
+        for errand in errands:
+            move = Move(
+                owner=self.name,
+                ticket=self._new_ticket(kind, batch, member, layer),
+                hop=hop,
+                request=member.job.name,
+                layer=layer,
+                interface=self._hbm.interface,
+                peer=peer,
+                remote=base.at(errand.offset),
+                pieces=errand.pieces,
+            )
+            self._effects.append(Deliver(TRAFFIC, move))
+
+    def _answered(self, ticket: int, failure: str) -> None:
+        kind, batch, member, layer = self._under_way.pop(ticket)
+        member.flying -= 1
+        if failure and not member.work.failure:
+            member.work.failure = failure
+        if kind == "send":
+            batch.sending(layer, -1)
+        else:
+            batch.fetching(layer, -1)
+
+    def _cancel(self, message: Cancel) -> None:
+        """The turn ends once nothing of it is under way; what a lost node owes is not waited for."""
+        for work in [each for each in self._waiting if each.job.name == message.name]:
+            self._waiting.remove(work)
+            self._end(work, message.reason)
+        for member in [each for batch in self._batches() for each in batch.members if each.job.name == message.name]:
+            member.work.failure = member.work.failure or message.reason
+            if message.lost == member.job.decode_node:
+                owed = [t for t, (kind, _, who, _) in self._under_way.items() if kind == "letter" and who is member]
+                for ticket in owed:
+                    self._answered(ticket, message.reason)
+
+    def _post(self, peer: str, to: str, letter: LayerWanted | Produced, writer: str = "") -> None:
+        self._effects.append(Deliver(MAIL, Post(peer, to, letter, writer)))
