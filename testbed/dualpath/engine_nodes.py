@@ -13,24 +13,12 @@ from testbed.dualpath.parameters import DualPathParameters
 from testbed.dualpath.prefill_engine import PrefillEngine
 from testbed.dualpath.prefill_leader import PrefillLeader
 from testbed.machine import Machine
-from testbed.serving.agentic_models import AGENTIC_MODELS
 from testbed.serving.step_times import StepTimes
 
 STAGING_SHARE = 16
 """Of the DE buffer's pages, one in so many is kept for persisting."""
 MOST_STAGING = 16
 """Pages of one engine for it, at most."""
-
-
-def shape_of(parameters: DualPathParameters, byte_scale: int) -> BlockShape:
-    """Blocks of the model that the parameters name. Raises KeyError for a model that there is none of."""
-    model = AGENTIC_MODELS[parameters.model].with_layers(parameters.layers)
-    return BlockShape(model.layers, parameters.block_tokens, model.token_layer_bytes, byte_scale)
-
-
-def times_of(parameters: DualPathParameters) -> StepTimes:
-    """The model's compute times. Reads a file. Raises `ProfileError`."""
-    return StepTimes.of(parameters.model, parameters.layers, parameters.compute_scale)
 
 
 def prefill_machines(
