@@ -53,6 +53,11 @@ class DualPathParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     """Tokens of a Full Block. Paper: "e.g. 64 tokens"."""
     replicas: Annotated[int, msgspec.Meta(ge=1, le=8)] = 2
     """Length of a chunk's chain, at most the number of storage nodes. Not stated; 3FS runs two or three."""
+    disk_gbyte_s: Annotated[float, msgspec.Meta(gt=0)] = 60.0
+    """Of a storage node's disks together, GB/s, as the simulated clock models them; an emulation has real files. Not
+    stated; our choice: above its port's 50 GB/s, since 3FS "can saturate" its NICs."""
+    disk_latency: Nanoseconds = 100 * MICROSECOND
+    """Of each chunk, in the same model. Not stated; our choice: an NVMe drive's read."""
     persist: bool = True
     """Every full block of new KV is written to storage at once (paper, 1.6)."""
 

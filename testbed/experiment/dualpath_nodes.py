@@ -9,26 +9,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from testbed.dualpath.blocks import BlockShape
+from testbed.dualpath.node_memory import BUFFER, hbm_region
 from testbed.dualpath.parameters import DualPathParameters
 from testbed.dualpath.service_levels import COLLECTIVE, CONTROL, KV
+from testbed.dualpath.storage import staging_bytes
 from testbed.experiment.outlines import ConnectionOutline, NodeOutline, RegionOutline
 from testbed.serving.agentic_models import AGENTIC_MODELS
 
 SCHEDULER_NODE = "sched0"
 AGENTS_NODE = "client0"
-BUFFER = "buffer"
-"""Region of a node's PE or DE buffer."""
+STAGING = "staging"
+"""Region of a storage node in which images wait for the next node of their chain."""
 _GBYTE_BITS = 8_000_000_000
-
-
-def hbm(engine: int) -> str:
-    """Region of an engine's HBM for KV."""
-    return f"hbm{engine}"
 
 
 def tokens_region(engine: int) -> str:
     """Region into which peers write an engine's part of a collective."""
     return f"tokens{engine}"
+
+
+def shape_of(parameters: DualPathParameters, scale: int) -> BlockShape:
+    """The blocks of a system's model, with one byte of an image for `scale` true ones."""
+    model = AGENTIC_MODELS[parameters.model].with_layers(parameters.layers)
+    return BlockShape(model.layers, parameters.block_tokens, model.token_layer_bytes, scale)
 
 
 def names(parameters: DualPathParameters, role: str) -> list[str]:
@@ -61,11 +65,11 @@ def _engine_node(parameters: DualPathParameters, name: str, role: str) -> NodeOu
     cnics = tuple(f"cnic{number}" for number in range(parameters.engines_per_node))
     snics = tuple(f"snic{number}" for number in range(parameters.storage_nics))
     # The smallest thing that has an image is a Layer Block.
-    grain = AGENTIC_MODELS[parameters.model].with_layers(parameters.layers).token_layer_bytes * parameters.block_tokens
+    grain = shape_of(parameters, 1).layer_bytes
     buffer = parameters.prefill_buffer_bytes if prefill else parameters.decode_buffer_bytes
     regions = [RegionOutline(BUFFER, buffer, bulk=True, grain=grain, dram=True)]
     for engine in range(parameters.engines_per_node):
-        regions.append(RegionOutline(hbm(engine), parameters.hbm_kv_bytes, bulk=True, grain=grain))
+        regions.append(RegionOutline(hbm_region(engine), parameters.hbm_kv_bytes, bulk=True, grain=grain))
         if exchanges(parameters):
             regions.append(RegionOutline(tokens_region(engine), _TOKENS_BYTES, bulk=True, grain=_TOKENS_GRAIN))
     return NodeOutline(
@@ -127,4 +131,9 @@ def _storage_node(parameters: DualPathParameters, name: str) -> NodeOutline:
         for number in range(parameters.storage_nics):
             connections.append(ConnectionOutline("snic0", peer, f"snic{number}", CONTROL))
             connections.append(ConnectionOutline("snic0", peer, f"snic{number}", KV, messages=False))
-    return NodeOutline(name, "storage", "hardware", 512, ("snic0",), tuple(connections))
+    shape = shape_of(parameters, 1)
+    staged = staging_bytes(shape, parameters.replicas, images=False)
+    staging = RegionOutline(STAGING, staged, bulk=True, grain=shape.layer_bytes, dram=True)
+    return NodeOutline(
+        name, "storage", "hardware", 512, ("snic0",), tuple(connections), (staging,) if staged else ()
+    )
