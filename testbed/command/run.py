@@ -53,10 +53,10 @@ def read(file: str, overrides: Sequence[str]) -> tuple[Spec, bytes]:
     """The experiment in `file` and its text. Raises `CommandError` with a line for each fault."""
     try:
         if file == "-":
-            data, source = sys.stdin.buffer.read(LARGEST_FILE + 1), "standard input"
+            data, source, folder = sys.stdin.buffer.read(LARGEST_FILE + 1), "standard input", None
         else:
-            data, source = read_bytes(file), file
-        return spec_from_bytes(data, source, overrides), data
+            data, source, folder = read_bytes(file), file, Path(file).parent
+        return spec_from_bytes(data, source, overrides, folder=folder), data
     except SpecError as fault:
         raise CommandError(str(fault), ExitCode.BAD_INPUT) from fault
 

@@ -1,7 +1,8 @@
 """Reads an experiment from TOML, strictly, and says everything that is wrong with it: file, path, value, allowed.
 
 Overrides (`--set path=value`) are laid over the file before it is checked, so they meet the same rules. Each point of
-a sweep is checked as if it had been written into the file. Reading the file itself is the one thing done outside.
+a sweep is checked as if it had been written into the file. Reading the file itself, and the recorded sessions that it
+names, is all that is done outside.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from testbed.experiment.metric_paths import UnknownMetric, parse_metric_path
 from testbed.experiment.planning import refusals
 from testbed.experiment.spec import MOST_TRIALS, Bound, Spec
 from testbed.experiment.sweep import Point, count_places, points
+from testbed.experiment.trace_files import with_sessions
 
 LARGEST_FILE = 1 << 20
 """Bytes; an experiment is written by hand."""
@@ -35,7 +37,7 @@ _SWEPT = ("dilation", "byte_scale", "workload", "network", "systems")
 
 def read_spec(path: Path | str, overrides: Sequence[str] = ()) -> Spec:
     """The experiment in the file `path`, with `overrides` ("key.path=value") laid over it. Raises `SpecError`."""
-    return spec_from_bytes(read_bytes(path), str(path), overrides)
+    return spec_from_bytes(read_bytes(path), str(path), overrides, folder=Path(path).parent)
 
 
 def read_bytes(path: Path | str) -> bytes:
@@ -50,18 +52,22 @@ def read_bytes(path: Path | str) -> bytes:
         raise SpecError(str(path), [Complaint("the file", fault.strerror or str(fault), "a TOML file")]) from fault
 
 
-def spec_from_bytes(data: bytes, source: str, overrides: Sequence[str] = ()) -> Spec:
-    """The experiment in the TOML text `data`; `source` stands for its file in complaints. Raises `SpecError`."""
+def spec_from_bytes(data: bytes, source: str, overrides: Sequence[str] = (), *, folder: Path | None = None) -> Spec:
+    """The experiment in the TOML text `data`; `source` stands for its file in complaints, `folder` is where the files
+    that it names lie, besides those of the project. Raises `SpecError`.
+    """
     told = _parse(data, source)
     changes = [_parse_override(text) for text in overrides]
     for keys, value in changes:
         _set_at(told, keys, value)
-    return spec_from_tables(told, source, [_path_of(keys) for keys, _ in changes])
+    return spec_from_tables(told, source, [_path_of(keys) for keys, _ in changes], folder=folder)
 
 
-def spec_from_tables(told: Mapping[str, Any], source: str, overridden: Sequence[str] = ()) -> Spec:
+def spec_from_tables(
+    told: Mapping[str, Any], source: str, overridden: Sequence[str] = (), *, folder: Path | None = None
+) -> Spec:
     """The experiment in plain tables, as TOML or JSON gives them. Raises `SpecError`."""
-    spec, faults = _read(copy.deepcopy(dict(told)))
+    spec, faults = _read(copy.deepcopy(dict(told)), folder)
     if spec is not None:
         faults = faults or _check_sweep(spec)
     if spec is None or faults:
@@ -176,7 +182,7 @@ def _without_none(told: Any) -> Any:
 # --- tables to a spec ----------------------------------------------------------------------------------------------
 
 
-def _read(told: dict[str, Any]) -> tuple[Spec | None, list[Complaint]]:
+def _read(told: dict[str, Any], folder: Path | None = None) -> tuple[Spec | None, list[Complaint]]:
     """The spec, or what is wrong with it. `told` is changed."""
     faults: list[Complaint] = []
     if isinstance(told.get("systems"), dict):
@@ -189,8 +195,8 @@ def _read(told: dict[str, Any]) -> tuple[Spec | None, list[Complaint]]:
     faults += complaints(Spec, told)
     if faults:
         return None, faults
-    spec = msgspec.convert(told, Spec)
-    return spec, refusals(spec)
+    spec, faults = with_sessions(msgspec.convert(told, Spec), folder)
+    return spec, faults or refusals(spec)
 
 
 def _read_system(told: Any, path: str) -> tuple[Any, list[Complaint]]:

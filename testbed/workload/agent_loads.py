@@ -1,8 +1,9 @@
 """Agents as a workload: how many, when they start, how long their tools take, and where their trajectories come from.
 
 A kind of trajectories is a struct with its parameters, `found` and one entry in `AgentLoad`. `requests` of a workload
-then counts nothing: what is sent are the turns of the agents. This file reads no file (`testbed.workload.traces`
-reads sessions when the experiment is read) and knows no clock.
+then counts nothing: what is sent are the turns of the agents. This file reads no file: the sessions of one are put in
+when the experiment is read (`testbed.experiment.trace_files`), so a run's folder holds all that the run needs. It
+knows no clock.
 """
 
 from __future__ import annotations
@@ -13,9 +14,12 @@ import msgspec
 
 from testbed.units import Nanoseconds, from_seconds
 from testbed.workload.arrivals import Arrivals
+from testbed.workload.packed_trajectories import pack, unpack
 from testbed.workload.paper_table import COLUMNS, draw
+from testbed.workload.recorded_sessions import Input, cut_to, shrink_to
 from testbed.workload.streams import derived_seed, stream
-from testbed.workload.trajectories import Trajectory, for_agents, of_lengths
+from testbed.workload.traces import TraceFormat
+from testbed.workload.trajectories import Trajectory, for_agents, in_streams, of_lengths, without_pauses
 
 Tokens: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=10_000_000)]
 Turns: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
@@ -94,7 +98,57 @@ class TableTrajectories(_Load, frozen=True, tag="table"):
         ]
 
 
-AgentLoad: TypeAlias = FixedTrajectories | TableTrajectories
+class FileTrajectories(_Load, frozen=True, tag="file"):
+    """Recorded sessions (`testbed.workload.traces`)."""
+
+    path: Annotated[str, msgspec.Meta(pattern=r"^(?!.*\.\.)[A-Za-z0-9_-][A-Za-z0-9_./-]{0,199}$")]
+    """File, or folder of files, beneath the experiment's own folder or fixtures/traces."""
+    format: TraceFormat
+    """Who wrote it."""
+    input: Input
+    """Whether a recorded input length is the whole prompt (cumulative) or what the turn adds to it (delta). Recordings
+    do not say it, so there is no default."""
+    most_sessions: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 500
+    """So many sessions are taken, the first ones; more agents get copies. Paper: 500."""
+    max_tokens: Tokens | None = None
+    """Longest trajectory; None leaves the lengths as they were recorded."""
+    fit: Literal["shrink", "cut"] = "shrink"
+    """How longer ones are made to fit: all lengths of all sessions in one proportion, or without the turns that go
+    beyond. Not stated in the paper."""
+    pauses: bool = False
+    """Whether turns wait as long as tools and people took in the recording, `tool_latency_s` aside. Paper: no."""
+    packed: str = ""
+    """The sessions themselves; put in when the experiment is read, never written by hand."""
+
+    def __post_init__(self) -> None:
+        """Raises ValueError where `packed` holds what was read by other rules."""
+        if self.packed and unpack(self.packed).rules != self._rules:
+            raise ValueError("path, format, input and most_sessions say how the file is read, and it has been read")
+
+    @property
+    def _rules(self) -> list[str]:
+        return [self.path, self.format, self.input, str(self.most_sessions)]
+
+    def filled(self, sessions: list[Trajectory]) -> FileTrajectories:
+        """The same with the sessions in it. Raises ValueError if they are too many to carry along."""
+        return msgspec.structs.replace(self, packed=pack(self._rules, sessions))
+
+    def found(self, seed: int) -> list[Trajectory]:
+        """The sessions, made to fit. Raises ValueError if the file was not read, or nothing fits."""
+        if not self.packed:
+            raise ValueError(f"{self.path} has not been read")
+        sessions = unpack(self.packed).sessions
+        if self.max_tokens is not None:
+            shape = cut_to if self.fit == "cut" else shrink_to
+            sessions = shape(sessions, self.max_tokens)
+            if not sessions:
+                raise ValueError(f"{self.path} has no session whose first turn fits in {self.max_tokens} tokens")
+        if not self.pauses:
+            sessions = [without_pauses(session) for session in sessions]
+        return in_streams(sessions, lambda number: derived_seed(seed, "recorded", number))
+
+
+AgentLoad: TypeAlias = FixedTrajectories | TableTrajectories | FileTrajectories
 """Every kind of agents there is."""
 
 

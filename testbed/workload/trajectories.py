@@ -10,7 +10,7 @@ Tokens are runs of streams (`testbed.serving.turns`); there is no text here, and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -19,21 +19,21 @@ from testbed.units import Nanoseconds
 from testbed.workload.streams import derived_seed, stream
 
 
-class Round(msgspec.Struct, frozen=True):
+class Round(msgspec.Struct, frozen=True, array_like=True):
     """One turn of a trajectory."""
 
     append: tuple[TokenRun, ...]
     """A_i: what follows the context in the prompt."""
     answer: tuple[TokenRun, ...]
     """G_i, at least one token."""
-    kept: int | None = None
-    """Leading tokens of the context that the prompt begins with; None: all of them, as in DualPath."""
+    kept: int = -1
+    """Leading tokens of the context that the prompt begins with; -1: all of them, as in DualPath."""
     pause: Nanoseconds = 0
     """True time from the answer before to this turn, the load's own tool latency aside: what a recorded session's
     tools and people took."""
 
 
-class Trajectory(msgspec.Struct, frozen=True):
+class Trajectory(msgspec.Struct, frozen=True, array_like=True):
     """What one agent will ask. At least one round."""
 
     rounds: tuple[Round, ...]
@@ -66,7 +66,7 @@ class Replay:
     def turn(self) -> Turn:
         """The next turn; its answer counts as given from now on. Raises IndexError after the last."""
         here = self._rounds[self.number]
-        context = self._context if here.kept is None else cut(self._context, 0, here.kept)
+        context = self._context if here.kept < 0 else cut(self._context, 0, here.kept)
         prompt = joined((*context, *here.append))
         turn = Turn(turn_name(self._agent, self.number), self._agent, self.number, prompt, length(context), here.answer)
         self._context = joined((*prompt, *here.answer))
@@ -109,11 +109,34 @@ def for_agents(found: Sequence[Trajectory], agents: int, seed: int, *, prepended
     return given
 
 
+def without_pauses(trajectory: Trajectory) -> Trajectory:
+    """The same, its turns as soon as the load's tool latency allows."""
+    rounds = tuple(msgspec.structs.replace(here, pause=0) for here in trajectory.rounds)
+    return Trajectory(rounds, trajectory.origin)
+
+
+def in_streams(found: Sequence[Trajectory], named: Callable[[int], int]) -> list[Trajectory]:
+    """The same with every stream `s` called `named(s)`: what is equal stays equal."""
+    names: dict[int, int] = {}
+
+    def renamed(runs: tuple[TokenRun, ...]) -> tuple[TokenRun, ...]:
+        for run in runs:
+            if run.stream not in names:
+                names[run.stream] = named(run.stream)
+        return tuple(TokenRun(names[run.stream], run.first, run.count) for run in runs)
+
+    return [
+        Trajectory(
+            tuple(Round(renamed(here.append), renamed(here.answer), here.kept, here.pause) for here in one.rounds),
+            one.origin,
+        )
+        for one in found
+    ]
+
+
 def _behind(rounds: tuple[Round, ...], tokens: int) -> tuple[Round, ...]:
     """The rounds as they are behind `tokens` tokens that are never cut away."""
-    return tuple(
-        here if here.kept is None else msgspec.structs.replace(here, kept=here.kept + tokens) for here in rounds
-    )
+    return tuple(here if here.kept < 0 else msgspec.structs.replace(here, kept=here.kept + tokens) for here in rounds)
 
 
 class Facts(msgspec.Struct, frozen=True):
