@@ -7,6 +7,7 @@ transfer starts or ends, and only for transfers that share ports with it, direct
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from functools import partial
 from itertools import count
 
@@ -20,10 +21,10 @@ class Channel:
 
     __slots__ = ("closed", "flowing", "lane", "ports", "then", "waiting")
 
-    def __init__(self, ports: tuple[FluidPort, FluidPort], lane: int) -> None:
+    def __init__(self, ports: tuple[FluidPort, ...], lane: int) -> None:
         self.ports = ports
         self.lane = lane
-        self.waiting: deque[tuple[int, Action]] = deque()
+        self.waiting: deque[tuple[int, Action, tuple[FluidPort, ...]]] = deque()
         self.flowing: Transfer | None = None
         self.then: Action | None = None
         self.closed = False
@@ -39,11 +40,21 @@ class Channels:
         self.started = 0
         """Transfers that have been started."""
 
-    def send(self, now: Nanoseconds, channel: Channel, size_bytes: int, then: Action) -> None:
-        """Queues a message; `then` happens when its last bit has flowed. No bytes: as soon as its turn comes."""
+    def send(
+        self,
+        now: Nanoseconds,
+        channel: Channel,
+        size_bytes: int,
+        then: Action,
+        through: tuple[FluidPort, ...] = (),
+    ) -> None:
+        """Queues a message; `then` happens when its last bit has flowed. No bytes: as soon as its turn comes.
+
+        `through` are resources that this message crosses besides the channel's ports.
+        """
         if channel.closed:
             return
-        channel.waiting.append((size_bytes, then))
+        channel.waiting.append((size_bytes, then, through))
         if channel.flowing is None:
             self._next(now, channel)
 
@@ -56,27 +67,30 @@ class Channels:
 
     def _next(self, now: Nanoseconds, channel: Channel) -> None:
         while channel.waiting and channel.flowing is None:
-            size_bytes, then = channel.waiting.popleft()
+            size_bytes, then, through = channel.waiting.popleft()
             if size_bytes == 0:
                 then(now)
                 continue
             self.started += 1
-            transfer = Transfer(next(self._numbers), size_bytes, channel.lane, channel.ports, now)
+            transfer = Transfer(next(self._numbers), size_bytes, channel.lane, channel.ports + through, now)
             channel.flowing, channel.then = transfer, then
             transfer.ended = partial(self._ended, channel)
-            for port in channel.ports:
-                port.transfers[transfer.number] = transfer
-            self._share(now, channel.ports)
+            for port in transfer.ports:
+                port.enter(transfer)
+            self._share(now, [port for port in transfer.ports if port.binds])
 
     def _remove(self, now: Nanoseconds, channel: Channel) -> None:
-        assert channel.flowing is not None
-        for port in channel.ports:
-            del port.transfers[channel.flowing.number]
-        channel.flowing.version += 1
+        transfer = channel.flowing
+        assert transfer is not None
+        # Memory that was full until now and no longer is frees those that it held back.
+        freed = [port for port in transfer.ports if port.binds]
+        for port in transfer.ports:
+            port.leave(transfer)
+        transfer.version += 1
         channel.flowing = None
-        self._share(now, channel.ports)
+        self._share(now, freed)
 
-    def _share(self, now: Nanoseconds, ports: tuple[FluidPort, FluidPort]) -> None:
+    def _share(self, now: Nanoseconds, ports: Sequence[FluidPort]) -> None:
         transfers = connected(ports)
         for transfer, rate in zip(transfers, share(transfers, self._frame_bytes), strict=True):
             if rate == transfer.rate:

@@ -33,7 +33,7 @@ from testbed.machine import (
 from testbed.network.appointments import Appointments
 from testbed.network.channels import Channel, Channels
 from testbed.network.connection import MAXIMUM_MESSAGE_BYTES, RNR_DELAYS, Connection
-from testbed.network.fluid import FluidPort
+from testbed.network.host_resources import HostMemory, PortPaths
 from testbed.network.memory_region import Access, LocalMemory, RegionError, RegionTable
 from testbed.network.port import ONE_LANE
 from testbed.network.requester import check_verb
@@ -93,22 +93,18 @@ class FlowWire:
         self._cut: set[str] = set()
         self._byte_scale = plan.byte_scale
         self._image_keys = {(node.name, region.key) for node in plan.nodes for region in node.regions if region.bulk}
-        self._ports = {
-            address: (
-                FluidPort(port.rate_bits_per_s, port.lanes or ONE_LANE),
-                FluidPort(port.rate_bits_per_s, port.lanes or ONE_LANE),
-            )
-            for address, port in self._wiring.ports.items()
-        }
+        pcie = {node.name: node.pcie_bits_per_s for node in plan.nodes}
+        self._paths = {address: PortPaths(port, pcie[port.node]) for address, port in self._wiring.ports.items()}
+        self._memory = HostMemory(plan.nodes)
         self._ends = {key: self._make_end(key[0], connection) for key, connection in self._wiring.connections.items()}
 
     def _make_end(self, node: str, connection: Connection) -> _End:
         table = self._wiring.ports[connection.address].lanes or ONE_LANE
         lane = table.lane_of(connection.service_level)
-        (up, down), (peer_up, peer_down) = self._ports[connection.address], self._ports[connection.peer_address]
-        if connection.address == connection.peer_address:  # loop-back shares the uplink and never comes back down
-            down = peer_down = FluidPort(up.rate_bits_per_s, table)
-        return _End(node, connection, Channel((up, peer_down), lane), Channel((peer_up, down), lane))
+        own, far = self._paths[connection.address], self._paths[connection.peer_address]
+        if own is far:
+            return _End(node, connection, Channel(own.loop(), lane), Channel(own.loop(), lane))
+        return _End(node, connection, Channel(own.up + far.down, lane), Channel(far.up + own.down, lane))
 
     # --- the Wire protocol ------------------------------------------------------------------------------------------
 
@@ -124,7 +120,8 @@ class FlowWire:
         work = _Work(take_data(verb))
         end.works.append(work)
         carried = self._carried(end, verb, size) if isinstance(verb, (Write, Send)) else 0
-        self._channels.send(now, end.requests, carried, partial(self._depart, end, work))
+        through = self._memory.crossed(node, end.connection.peer, verb) if isinstance(verb, Write) else ()
+        self._channels.send(now, end.requests, carried, partial(self._depart, end, work), through)
 
     def wake(self, now: Nanoseconds) -> list[tuple[str, Message]]:
         """(node, completion or received SEND) of all that happened up to `now`, in order."""
@@ -175,7 +172,8 @@ class FlowWire:
             status = self._execute(now, end, work)
         if status is CompletionStatus.SUCCESS:
             answer = self._carried(end, work.verb, len(work.data)) if isinstance(work.verb, Read) else 0
-            self._channels.send(now, end.answers, answer, partial(self._answered, end, work))
+            through = self._memory.crossed(end.node, end.connection.peer, work.verb) if answer else ()
+            self._channels.send(now, end.answers, answer, partial(self._answered, end, work), through)
             return
         end.failing = True
         if status is not CompletionStatus.LOCAL_LENGTH_ERROR:

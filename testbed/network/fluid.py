@@ -1,8 +1,8 @@
 """Fluid sharing: at which rate each transfer flows while they share ports by lane.
 
-A transfer crosses two ports, the sender's uplink and the switch's port to the receiver. Functions over plain
-integers; bits per second throughout. Knows no packets, verbs or memory. Modelled after the arbiter of
-`testbed.network.arbiter` in the long run:
+A transfer crosses any number of ports: the sender's uplink, the switch's port to the receiver, PCIe links, memory.
+Functions over plain integers; bits per second throughout. Knows no packets, verbs or memory. Modelled after the
+arbiter of `testbed.network.arbiter` in the long run:
 
 1. lanes that only the low table serves get their floor: one packet for each high_limit × 4,096 bytes, shared among
    the lanes of the low table that are active at the port (limit 255: no floor);
@@ -10,8 +10,9 @@ integers; bits per second throughout. Knows no packets, verbs or memory. Modelle
 3. low lanes get the rest, again by weighted max-min.
 
 A lane's weight is split among its transfers at the port where there are more of them, so that a weight is the same
-at both ports and the filling exact for it. Order of summation is the order of posting; divisions round down, so no
-port is ever overfull and the same input gives the same rates on any machine.
+at all ports and the filling exact for it. A port without lanes (host memory) has no weights and no floor of its own:
+what crosses it keeps the weight it has elsewhere, high lanes first. Order of summation is the order of posting;
+divisions round down, so no port is ever overfull and the same input gives the same rates on any machine.
 """
 
 from __future__ import annotations
@@ -46,24 +47,41 @@ def _weights(entries: Sequence[tuple[int, int]], lanes: int) -> tuple[int, ...]:
 
 
 class FluidPort:
-    """One direction of a link, and the transfers that cross it now."""
+    """One direction of a link or another resource, and the transfers that cross it now. No table: it has no lanes."""
 
-    __slots__ = ("rate_bits_per_s", "shares", "transfers")
+    __slots__ = ("demand", "rate_bits_per_s", "shares", "transfers")
 
-    def __init__(self, rate_bits_per_s: int, table: LaneTable) -> None:
+    def __init__(self, rate_bits_per_s: int, table: LaneTable | None) -> None:
         self.rate_bits_per_s = rate_bits_per_s
-        self.shares = LaneShares(table)
+        self.shares = None if table is None else LaneShares(table)
         self.transfers: dict[int, Transfer] = {}
+        self.demand = 0
+        """What its transfers could take at most, by their ports with lanes; counted for ports without."""
+
+    @property
+    def binds(self) -> bool:
+        """False for a port without lanes that its transfers cannot fill, whatever the others do."""
+        return self.shares is not None or self.demand > self.rate_bits_per_s
+
+    def enter(self, transfer: Transfer) -> None:
+        """One more transfer, once for each time that it crosses the port."""
+        self.transfers[transfer.number] = transfer
+        if self.shares is None:
+            self.demand += transfer.most()
+
+    def leave(self, transfer: Transfer) -> None:
+        """As `enter`, the other way about."""
+        self.transfers.pop(transfer.number, None)
+        if self.shares is None:
+            self.demand -= transfer.most()
 
 
 class Transfer:
-    """Bytes on their way through two ports. `left` counts bits times 1e9, so rate × nanoseconds subtracts exactly."""
+    """Bytes on their way through ports. `left` counts bits times 1e9, so rate × nanoseconds subtracts exactly."""
 
     __slots__ = ("ended", "lane", "left", "number", "ports", "rate", "since", "version")
 
-    def __init__(
-        self, number: int, size_bytes: int, lane: int, ports: tuple[FluidPort, FluidPort], now: Nanoseconds
-    ) -> None:
+    def __init__(self, number: int, size_bytes: int, lane: int, ports: tuple[FluidPort, ...], now: Nanoseconds) -> None:
         self.number = number
         self.left = size_bytes * 8 * SECOND
         self.lane = lane
@@ -80,6 +98,10 @@ class Transfer:
         self.left -= self.rate * (now - self.since)
         self.since = now
 
+    def most(self) -> int:
+        """The rate that its ports with lanes allow at best."""
+        return min(port.rate_bits_per_s for port in self.ports if port.shares is not None)
+
     def end(self) -> Nanoseconds | None:
         """When the last bit has flowed at the present rate; None while it is starved."""
         return self.since + max(0, -(-self.left // self.rate)) if self.rate else None
@@ -90,7 +112,10 @@ def _nothing(_now: Nanoseconds) -> None:
 
 
 def connected(start: Iterable[FluidPort]) -> list[Transfer]:
-    """All transfers that share ports with those of `start`, directly or through others, in order of number."""
+    """All transfers that share ports with those of `start`, directly or through others, in order of number.
+
+    Ports that cannot be filled join nobody, unless they are among `start`: one of them may have been full until now.
+    """
     waiting = list(start)
     seen = {id(port) for port in waiting}
     found: dict[int, Transfer] = {}
@@ -99,7 +124,7 @@ def connected(start: Iterable[FluidPort]) -> list[Transfer]:
             if number not in found:
                 found[number] = transfer
                 for port in transfer.ports:
-                    if id(port) not in seen:
+                    if id(port) not in seen and port.binds:
                         seen.add(id(port))
                         waiting.append(port)
     return [found[number] for number in sorted(found)]
@@ -110,57 +135,79 @@ def share(transfers: Sequence[Transfer], frame_bytes: int) -> list[int]:
 
     A rate is 0 where the high table is without limit and always has something to send: the lane starves.
     """
+    ways = [tuple(port for port in transfer.ports if port.binds) for transfer in transfers]
     room: dict[int, int] = {}
-    for transfer in transfers:
-        for port in transfer.ports:
-            room[id(port)] = port.rate_bits_per_s
+    counts: dict[int, dict[int, int]] = {}
+    for way in ways:
+        for port in way:
+            if id(port) not in room:
+                room[id(port)] = port.rate_bits_per_s
+                counts[id(port)] = _count(port)
     high = [place for place, transfer in enumerate(transfers) if _is_high(transfer)]
     low = [place for place, transfer in enumerate(transfers) if not _is_high(transfer)]
     rates = [0] * len(transfers)
     if high and low:
         for place in low:
-            floor = min(_floor(port, transfers[place].lane, frame_bytes) for port in transfers[place].ports)
+            lane = transfers[place].lane
+            floor = min(_floor(port, lane, frame_bytes, counts[id(port)]) for port in ways[place])
             rates[place] = floor
-            for port in transfers[place].ports:
+            for port in ways[place]:
                 room[id(port)] -= floor
-    _fill(transfers, high, room, rates)
-    _fill(transfers, low, room, rates)
+    weights = [_weight(transfer.lane, way, counts) for transfer, way in zip(transfers, ways, strict=True)]
+    _fill(ways, weights, high, room, rates)
+    _fill(ways, weights, low, room, rates)
     return rates
 
 
 def _is_high(transfer: Transfer) -> bool:
-    return all(port.shares.high[transfer.lane] for port in transfer.ports)
+    return all(port.shares.high[transfer.lane] for port in transfer.ports if port.shares is not None)
 
 
-def _floor(port: FluidPort, lane: int, frame_bytes: int) -> int:
+def _count(port: FluidPort) -> dict[int, int]:
+    """How often each lane crosses a port."""
+    counts: dict[int, int] = {}
+    for transfer in port.transfers.values():
+        times = 1 if port.shares is not None else transfer.ports.count(port)
+        counts[transfer.lane] = counts.get(transfer.lane, 0) + times
+    return counts
+
+
+def _floor(port: FluidPort, lane: int, frame_bytes: int, counts: dict[int, int]) -> int:
     """What one transfer of a low lane gets while the high table has always something to send."""
     shares = port.shares
+    if shares is None:
+        return port.rate_bits_per_s // sum(counts.values())
     if shares.limit == UNLIMITED:
         return 0
-    active = {transfer.lane for transfer in port.transfers.values()}
-    if not any(shares.high[other] for other in active):
+    if not any(shares.high[other] for other in counts):
         return port.rate_bits_per_s // len(port.transfers)
     turn = max(shares.limit * LIMIT_UNITS * UNIT_BYTES, 1) + frame_bytes
-    contenders = sum(shares.low[other] for other in active)
-    same = sum(transfer.lane == lane for transfer in port.transfers.values())
-    return port.rate_bits_per_s * frame_bytes * shares.low[lane] // (turn * max(contenders, 1) * same)
+    contenders = sum(shares.low[other] for other in counts)
+    return port.rate_bits_per_s * frame_bytes * shares.low[lane] // (turn * max(contenders, 1) * counts[lane])
 
 
-def _weight(transfer: Transfer) -> int:
-    lane = transfer.lane
-    most = max(sum(other.lane == lane for other in port.transfers.values()) for port in transfer.ports)
-    weight = min(port.shares.high[lane] or port.shares.low[lane] for port in transfer.ports)
+def _weight(lane: int, way: Sequence[FluidPort], counts: dict[int, dict[int, int]]) -> int:
+    most, weight = 1, -1
+    for port in way:
+        if port.shares is not None:
+            most = max(most, counts[id(port)].get(lane, 0))
+            own = port.shares.high[lane] or port.shares.low[lane]
+            weight = own if weight < 0 else min(weight, own)
     return max(1, weight * _WEIGHT_SCALE // most)
 
 
-def _fill(transfers: Sequence[Transfer], places: Sequence[int], room: dict[int, int], rates: list[int]) -> None:
+def _fill(
+    ways: Sequence[Sequence[FluidPort]],
+    weights: Sequence[int],
+    places: Sequence[int],
+    room: dict[int, int],
+    rates: list[int],
+) -> None:
     """Raises the `places` together, by weight, until each has a port that is full (progressive filling)."""
     members: dict[int, list[int]] = {}
     loads: dict[int, int] = {}
-    weights: dict[int, int] = {}
     for place in places:
-        weights[place] = _weight(transfers[place])
-        for port in transfers[place].ports:
+        for port in ways[place]:
             members.setdefault(id(port), []).append(place)
             loads[id(port)] = loads.get(id(port), 0) + weights[place]
     open_places = set(places)
@@ -177,6 +224,6 @@ def _fill(transfers: Sequence[Transfer], places: Sequence[int], room: dict[int, 
             open_places.discard(place)
             gain = level_room * weights[place] // level_load
             rates[place] += gain
-            for port in transfers[place].ports:
+            for port in ways[place]:
                 room[id(port)] -= gain
                 loads[id(port)] -= weights[place]
