@@ -1,7 +1,8 @@
 """Did the run do what its author expects: the [expect] table against the figures of a summary.
 
 A bound holds or it does not; a metric without a value (no request, or too few for that percentile) does not hold,
-and the row says why. Every bound must hold at every point of a sweep, so there is one row for each point.
+and the row says why. Every bound must hold at every point of a sweep, so there is one row for each point; a bound that says `each_repeat`
+has one for each repeat too.
 The names are those of `testbed.experiment.metric_paths`; this file finds their values and knows no other figure.
 """
 
@@ -82,6 +83,12 @@ def bound_words(bound: Bound) -> str:
     if bound.at_most is not None:
         parts.append(f"at most {_number(bound.at_most)}")
     return " and ".join(parts)
+
+
+def split_bounds(expect: Mapping[str, Bound]) -> tuple[dict[str, Bound], dict[str, Bound]]:
+    """Those on the figures of all repeats together, and those on each repeat by itself."""
+    pooled = {text: bound for text, bound in expect.items() if not bound.each_repeat}
+    return pooled, {text: bound for text, bound in expect.items() if bound.each_repeat}
 
 
 def _number(value: float | str) -> str:

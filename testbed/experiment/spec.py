@@ -100,7 +100,7 @@ class FaultSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Bound(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a metric must be: one or two of these."""
+    """What a metric must be: one or two of these, and whether all repeats together or each of them."""
 
     at_least: float | None = None
     """The metric is this or more."""
@@ -110,9 +110,13 @@ class Bound(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     """The metric is in this interval, both ends included."""
     equals: float | str | None = None
     """The metric is exactly this."""
+    each_repeat: bool = False
+    """Each repeat is held against the bound by itself, the systems of a ratio in the same repeat; else the pooled
+    figures of all repeats are."""
 
     def __post_init__(self) -> None:
-        said = [name for name in self.__struct_fields__ if getattr(self, name) is not None]
+        bounds = ("at_least", "at_most", "between", "equals")
+        said = [name for name in bounds if getattr(self, name) is not None]
         if not said:
             raise ValueError("a bound says at_least, at_most, between or equals")
         if len(said) > 1 and said != ["at_least", "at_most"]:

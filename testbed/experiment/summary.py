@@ -18,7 +18,7 @@ from testbed.experiment.agentic_figures import AgenticFigures
 from testbed.experiment.agentic_results import NEEDED as AGENTIC
 from testbed.experiment.agentic_results import AgenticResults, agentic_results
 from testbed.experiment.agentic_summary import agentic_figures
-from testbed.experiment.expectations import Expectation, evaluate
+from testbed.experiment.expectations import Expectation, evaluate, split_bounds
 from testbed.experiment.front_end_view import of_front_end, seen_by_front_end
 from testbed.experiment.run_facts import NO_FACTS, RunFacts
 from testbed.experiment.run_folder import Outcome
@@ -195,9 +195,16 @@ def summarise(
     for point, by_system in groups.items():
         found = {name: summarise_system(members, selection) for name, members in by_system.items()}
         systems.update({f"{name} {point}".strip(): summary for name, summary in found.items()})
-        if expect:
-            figures = {"systems": msgspec.to_builtins(found), "fidelity": {"verdict": fidelity.verdict}}
-            expectations.extend(evaluate(expect, figures, point))
+        pooled, each = split_bounds(expect or {})
+        if pooled:
+            expectations.extend(evaluate(pooled, _figures(found, fidelity), point))
+        for repeat in sorted({trial.repeat for members in by_system.values() for trial in members}) if each else ():
+            alone = {
+                name: summarise_system([trial for trial in members if trial.repeat == repeat], selection)
+                for name, members in by_system.items()
+            }
+            place = f"{point}, repeat {repeat + 1}" if point else f"repeat {repeat + 1}"
+            expectations.extend(evaluate(each, _figures(alone, fidelity), place))
     outcome, detail = judge(trials, fidelity, expectations)
     story = trials[0].story if trials else StoryState()
     return RunSummary(
@@ -215,6 +222,10 @@ def summarise(
         shares={trial.label: trial.shares for trial in trials if trial.shares},
         selection=selection,
     )
+
+
+def _figures(systems: Mapping[str, SystemSummary], fidelity: Fidelity) -> dict[str, Any]:
+    return {"systems": msgspec.to_builtins(systems), "fidelity": {"verdict": fidelity.verdict}}
 
 
 def summarise_system(trials: Sequence[TrialResults], selection: Selection) -> SystemSummary:
