@@ -46,8 +46,9 @@ class EngineLedger:
 
     def take(self, engine: int, tokens: int, blocks: int) -> None:
         """A turn does not count any more."""
-        self.give(engine, -tokens, -blocks)
-        self.sequences[engine] -= 2
+        self.tokens[engine] -= tokens
+        self.sequences[engine] -= 1
+        self.free[engine] += blocks
 
     def next_in_turn(self) -> int:
         """Round robin over all engines that are left. Raises LookupError when there are none."""

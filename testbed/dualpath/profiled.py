@@ -1,6 +1,6 @@
 """What the central scheduler knows before the first turn: alpha, beta, and how much memory nodes and engines have.
 
-DualPath profiles alpha and beta beforehand (A.4): tokens that a node reads in 3 s, tokens that one GPU processes in 5 s.
+DualPath profiles alpha and beta beforehand (A.4): tokens that a node reads in 3 s, and that one GPU processes in 5 s.
 Here they follow from the declared rates and the compute model. Plain arithmetic; knows no plan and no machine.
 """
 

@@ -58,11 +58,9 @@ NOWHERE = -1
 
 
 class TurnRecord:
-    """See the head of this file. Engines are numbers of the role's `EngineLedger`."""
+    """A turn from its arrival to its end."""
 
-    __slots__ = (
-        "arrived", "attempt", "blocks", "decode", "order", "prefill", "produced", "state", "told", "turn",
-    )  # fmt: skip
+    __slots__ = ("arrived", "attempts", "blocks", "order", "prefill", "state", "told", "turn")
 
     def __init__(self, turn: Turn, arrived: Nanoseconds, order: int, blocks: int) -> None:
         self.turn = turn
@@ -72,19 +70,12 @@ class TurnRecord:
         self.blocks = blocks
         """KV blocks that its decode engine will hold at the end."""
         self.state = TURN_TABLE.first
-        self.attempt = 0
         self.prefill = NOWHERE
-        """Engine that it still counts at; `NOWHERE` before, and when that side is done."""
-        self.decode = NOWHERE
-        self.produced = 0
-        """Tokens of the answer that this attempt has made."""
+        """Its prefill engine while it is half placed."""
+        self.attempts = 0
+        """How often it was assigned."""
         self.told = 0
         """Tokens that the agent has."""
-
-    @property
-    def name(self) -> str:
-        """Under which engines know this attempt."""
-        return f"{self.turn.name}~{self.attempt}" if self.attempt else self.turn.name
 
     @property
     def answered(self) -> bool:
@@ -100,11 +91,39 @@ class TurnRecord:
         """Goes to the next state. Raises `IllegalMove` and changes nothing if there is none."""
         self.state = TURN_TABLE.after(self.state, move)
 
-    def news(self, tokens: int) -> int:
-        """`tokens` more were produced: how many of them the agent does not have yet. Raises ValueError for too many."""
-        if self.produced + tokens > self.turn.generate_tokens or tokens < 0:
-            raise ValueError(f"{self.name}: {self.produced} + {tokens} tokens of {self.turn.generate_tokens}")
+
+class Attempt:
+    """One assignment of a turn to two engines, which are numbers of their role's `EngineLedger`."""
+
+    __slots__ = ("decode", "name", "prefill", "produced", "record", "void")
+
+    def __init__(self, record: TurnRecord, prefill: int, decode: int) -> None:
+        again = record.attempts
+        record.attempts += 1
+        self.name = f"{record.turn.name}~{again}" if again else record.turn.name
+        """Under which engines know it."""
+        self.record = record
+        self.prefill = prefill
+        """`NOWHERE` once that side is done."""
+        self.decode = decode
+        self.produced = 0
+        """Tokens of the answer that it has made."""
+        self.void = False
+        """Taken back: what its engines still say is of no use."""
+
+    @property
+    def over(self) -> bool:
+        """Whether both sides are done."""
+        return self.prefill == self.decode == NOWHERE
+
+    @property
+    def left(self) -> int:
+        """Tokens of the answer that it has not made."""
+        return self.record.turn.generate_tokens - self.produced
+
+    def advance(self, tokens: int) -> int:
+        """`tokens` more are made, at most `left`: how many of them the agent did not have."""
         self.produced += tokens
-        fresh = max(0, self.produced - self.told)
-        self.told += fresh
+        fresh = max(0, self.produced - self.record.told)
+        self.record.told += fresh
         return fresh
