@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from testbed.experiment.expectations import Expectation
 from testbed.experiment.paper import Beside
+from testbed.experiment.report_agentic import agentic_tables, agentic_text
 from testbed.experiment.summary import RunSummary, SystemSummary
 from testbed.metrics.fidelity import Threshold
 from testbed.metrics.latency import DEFAULT_DEFINITION, DEFINITIONS, PERCENTILES, Distribution
@@ -48,6 +49,9 @@ def report_text(summary: RunSummary, facts: ReportFacts) -> str:
     lines += ["", *_verdict(summary), ""]
     for name, system in summary.systems.items():
         lines += [*_system(name, system), ""]
+        tables = agentic_tables(system)
+        if tables is not None:
+            lines += [*agentic_text(name, tables), ""]
     lines += [*_legend(summary), ""]
     if summary.expectations:
         lines += [*_expectations(summary.expectations), ""]

@@ -14,6 +14,7 @@ import jinja2
 from testbed.experiment import report
 from testbed.experiment.drawing import Histogram, Picture, close_up, histogram, whole_run
 from testbed.experiment.report import LATENCIES, ReportFacts
+from testbed.experiment.report_agentic import LEGEND, AgenticTables, agentic_tables, decimal, percent
 from testbed.experiment.summary import RunSummary, SystemSummary
 from testbed.metrics.latency import DEFINITIONS, PERCENTILES, Distribution, measured, second_chunk
 from testbed.metrics.requests import Exchange
@@ -40,6 +41,8 @@ class SystemSection(NamedTuple):
     name: str
     summary: SystemSummary
     figures: tuple[Figure, ...]
+    agentic: AgenticTables | None
+    """Agents and KV traffic, where the system has some."""
 
 
 class Story(NamedTuple):
@@ -74,6 +77,7 @@ def report_page(summary: RunSummary, facts: ReportFacts, timelines: Mapping[str,
         percentiles=PERCENTILES,
         latencies=LATENCIES,
         held=sum(row.held for row in summary.expectations),
+        legend=LEGEND,
     )
 
 
@@ -92,6 +96,8 @@ def _environment() -> jinja2.Environment:
         "found": report.measured_words,
         "requests": report.requests_words,
         "missing": report.missing_words,
+        "percent": percent,
+        "decimal": decimal,
         "ms": lambda time: report.NONE if time is None else f"{milliseconds(time):,.3f}",
         "short": lambda text: text if len(text) <= 16 else text[:15] + "…",
     }
@@ -122,7 +128,7 @@ def _system(
         samples = [value / MILLISECOND for exchange in chosen for value, _ in values[field](exchange)]
         words = distribution.definition.partition(": ")[2]
         figures.append(Figure(head, words, distribution, histogram(samples, distribution.p50, distribution.p99)))
-    return SystemSection(name, system, tuple(figures))
+    return SystemSection(name, system, tuple(figures), agentic_tables(system))
 
 
 def _trial(label: str, timeline: TimelineState) -> TrialSection:
@@ -131,9 +137,9 @@ def _trial(label: str, timeline: TimelineState) -> TrialSection:
 
 
 def _stories(rows: Sequence[RequestSpans]) -> tuple[tuple[str, Story], ...]:
-    """The request that waited longest for its first token, and the one in the middle."""
+    """The request that waited longest for its first token, and the one in the middle; none where none told a step."""
     answered = sorted(
-        (row for row in rows if row.token_times and row.state == "done"),
+        (row for row in rows if row.token_times and row.steps and row.state == "done"),
         key=lambda row: (row.token_times[0] - row.start, row.name),
     )
     if not answered:
