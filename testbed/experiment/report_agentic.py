@@ -96,8 +96,8 @@ def agentic_text(name: str, tables: AgenticTables) -> Iterator[str]:
     if tables.use:
         yield f"    {LEGEND}"
     if tables.hops:
-        heads = ("transfers", "GB", "model GB", "apart", "p50 ms", "p99 ms")
-        yield f"  {'hop':<50}" + "".join(f"{head:>10}" for head in heads)
+        columns = ("transfers", "GB", "model GB", "apart", "p50 ms", "p99 ms")
+        yield f"  {'hop':<50}" + "".join(f"{column:>10}" for column in columns)
     for hop in tables.hops:
         cells = (
             f"{hop.count:,}", f"{hop.gbytes:,.3f}", decimal(hop.modelled),

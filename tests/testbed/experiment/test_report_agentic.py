@@ -33,7 +33,7 @@ def test_the_text_says_who_read_what_over_which_port() -> None:
     assert "ours: agents and KV traffic" in text
     assert "turns prefill 2, decode 2, split 0, nothing to read 2; hit rate 91.4 %" in text
     assert "decode SNICs carried 50.0 % of" in " ".join(text.split())
-    assert "TTFT split      scheduling 11.1 %, allocation 5.6 %, reading 22.2 %, prefill 44.4 %, rest 16.7 %" in text
+    assert "TTFT split    scheduling 11.1 %, allocation 5.6 %, reading 22.2 %, prefill 44.4 %, rest 16.7 %" in text
     assert "pe1-2         storage to PE buffer" in text
     assert "SNICs 0.00 %, CNICs 0.00 %" in text
     assert "lost storage9 (found by pe0); 1 turns placed again" in text
