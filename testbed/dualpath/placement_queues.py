@@ -111,7 +111,10 @@ class PlacementQueues:
 
     def drain(self) -> list[TurnRecord]:
         """Everything that waits, in order of arrival; nothing does any more."""
-        turns = [*self._waiting, *self._half_placed, *chain.from_iterable(self._private.values())]
+        half_placed = [*self._half_placed, *chain.from_iterable(self._private.values())]
+        for record in half_placed:
+            self.prefill.take(record.prefill, record.length, 0)
+        turns = [*self._waiting, *half_placed]
         self._waiting.clear()
         self._half_placed.clear()
         for private in self._private.values():
