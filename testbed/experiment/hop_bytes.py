@@ -36,7 +36,8 @@ def modelled_ports(model: HopModel, turns: Iterable[tuple[Placing, int]]) -> dic
 
 def _blocks(model: HopModel, placing: Placing, answer: int) -> Mapping[str, int]:
     hit = placing.prefill_blocks + placing.decode_blocks
-    held = (placing.prompt_tokens + answer) // model.block_tokens
+    # The last token of an answer is sent and never computed with, so it has no KV.
+    held = (placing.prompt_tokens + max(0, answer - 1)) // model.block_tokens
     turn = TurnShape(
         prompt_tokens=placing.prompt_tokens,
         hit_blocks=hit,

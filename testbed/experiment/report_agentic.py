@@ -54,7 +54,7 @@ class HopRow(NamedTuple):
 
     hop: str
     what: str
-    count: int
+    transfers: int
     blocks: int
     gbytes: float
     modelled: float | None
@@ -85,14 +85,14 @@ def agentic_text(name: str, tables: AgenticTables) -> Iterator[str]:
         yield from textwrap.wrap(told, LINE, initial_indent=f"  {words:<14}", subsequent_indent=" " * 18)
     if tables.use:
         heads = ("busy", "busiest", "loaded", "counted", "GB")
-        yield f"  {'share of the true rate':<30}" + " " * (_BAR + 2) + "".join(f"{head:>9}" for head in heads)
+        yield f"  {'share of the true rate':<32}" + " " * (_BAR + 2) + "".join(f"{head:>9}" for head in heads)
     fabric = ""
     for row in tables.use:
         if row.fabric != fabric:
             fabric = row.fabric
             yield f"  {fabric}{' fabric' if fabric != 'memory' else ''}"
         shares = "".join(f"{percent(share):>9}" for share in (row.busy, row.busiest, row.loaded, row.counted))
-        yield f"    {row.name:<28}{bar(row.busy):<{_BAR}}  {shares}{row.gbytes:>9,.3f}"
+        yield f"    {row.name:<30}{bar(row.busy):<{_BAR}}  {shares}{row.gbytes:>9,.3f}"
     if tables.use:
         yield f"    {LEGEND}"
     if tables.hops:
@@ -100,7 +100,7 @@ def agentic_text(name: str, tables: AgenticTables) -> Iterator[str]:
         yield f"  {'hop':<50}" + "".join(f"{column:>10}" for column in columns)
     for hop in tables.hops:
         cells = (
-            f"{hop.count:,}", f"{hop.gbytes:,.3f}", decimal(hop.modelled),
+            f"{hop.transfers:,}", f"{hop.gbytes:,.3f}", decimal(hop.modelled),
             NONE if hop.apart_percent is None else f"{hop.apart_percent:+.1f} %",
             decimal(hop.time_ms.p50), decimal(hop.time_ms.p99),
         )  # fmt: skip
@@ -274,7 +274,7 @@ def _hop_rows(system: SystemSummary) -> Iterator[HopRow]:
         yield HopRow(
             hop=name,
             what=HOPS[name].what if name in HOPS else "",
-            count=hop.count,
+            transfers=hop.count,
             blocks=hop.blocks,
             gbytes=hop.bytes / _GBYTE,
             modelled=None if modelled is None else modelled / _GBYTE,

@@ -14,8 +14,8 @@ def placing(path: str, *, prefill_blocks: int = 0, decode_blocks: int = 0) -> Pl
 
 
 def test_the_prefill_path_crosses_its_own_ports() -> None:
-    # 10 of 12 blocks hit; the answer fills one block more, so 3 blocks are new.
-    found = modelled_ports(MODEL, [(placing("prefill", prefill_blocks=10), 64)])
+    # 10 of 12 blocks hit; the answer fills one block more, its last token has no KV: 3 blocks are new.
+    found = modelled_ports(MODEL, [(placing("prefill", prefill_blocks=10), 65)])
     assert found == {
         "pe1.snic1.snic_rx": 10_000,
         "pe1.cnic3.cnic_read": 10_000 + 12_000,

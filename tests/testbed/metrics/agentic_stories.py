@@ -65,7 +65,7 @@ def turn(
     story.at(t_ms + 3, pe, stage(name, "allocated"), kv_events.BufferMeasured("buffer", FULL_BYTES, 9 * FULL_BYTES, 1))
     story.at(t_ms + 7, pe, stage(name, "ready"), kv_events.ReadQueueMeasured(0))
     whole = {"t": t_ms + 15, "first": t_ms + 18}
-    persisted = (prompt + answer) // BLOCK_TOKENS - hit_blocks
+    persisted = (prompt + answer - 1) // BLOCK_TOKENS - hit_blocks
     blocks = hop_blocks(TurnShape(prompt, hit_blocks, here, persisted), BLOCK_TOKENS)
     moments = {"pe1-2": (7, 4), "de1-2": (7, 4), "pe3-4": (14, 1), "de3-5": (14, 1), "pe5-7": (15, 1),
                "de-miss": (15, 1), "pe8-9": (17, 1), "de6-7": (17, 1), "persist-copy": (20, 1),
