@@ -135,10 +135,13 @@ def _kept(
 
 
 def _blocks(total: int, kept: int, full: Sequence[int], space: TokenSpace) -> tuple[TokenRun, ...]:
-    """Tokens `kept` to `total - 1` of a prompt: new ones up to a block's beginning, known blocks, a new tail."""
+    """Tokens `kept` to `total - 1` of a prompt: up to a block's beginning, whole blocks, a new tail."""
     block = space.block
-    first = min(-(-kept // block) * block, total)
-    runs = [space.fresh(first - kept)] if first > kept else []
+    place, first = kept // block, min(-(-kept // block) * block, total)
+    runs: list[TokenRun] = []
+    if first > kept:
+        known = space.known.get(full[place]) if place < len(full) else None
+        runs += [space.fresh(first - kept)] if known is None else cut(known, kept - place * block, first - kept)
     for block_id in full[first // block :]:
         runs += space.of(block_id)
     end = max(first, len(full) * block)

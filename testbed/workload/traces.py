@@ -33,7 +33,7 @@ from testbed.workload.trajectories import Trajectory
 TraceFormat: TypeAlias = Literal["claude-code", "mooncake", "bailian", "llmservingsim"]
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=100_000_000)]
 Identity: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
-"""Up to 64 bits, as the decoder has them; ids are never narrowed (known fault 22)."""
+"""Of any size; ids are never narrowed (known fault 22)."""
 Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=10_000_000)]
 MOST_REQUESTS = 200_000
 """Requests of one file that are taken, over all its sessions."""
@@ -86,7 +86,7 @@ class SubRequest(msgspec.Struct):
 
     input_toks: Count
     output_toks: Count
-    tool_duration_ns: Count = 0
+    tool_duration_ns: Annotated[int, msgspec.Meta(ge=0, le=10**16)] = 0
 
 
 class ServingSimLine(msgspec.Struct):
