@@ -24,7 +24,7 @@ from testbed.units import MICROSECOND, Nanoseconds
 
 SHAPE = BlockShape(layers=2, tokens=4, token_layer_bytes=8)
 BUFFER = "buffer"
-_ROOM = 256
+_ROOM = 512
 
 
 class Memory:
