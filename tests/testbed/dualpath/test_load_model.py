@@ -12,7 +12,7 @@ from testbed.dualpath.load_model import LoadModel
 from testbed.dualpath.read_paths import TurnShape, bytes_by_resource
 
 FULL = 0.98
-"""From this load on we say that a resource is saturated; loads beside a bound are 2 to 13 % away from 1 on either side."""
+"""From this load on a resource is saturated; beside a bound loads are 2 to 13 % away from 1."""
 
 
 class Side(NamedTuple):
@@ -71,7 +71,7 @@ def test_just_inside_a_bound_only_storage_nics_saturate(edge: Edge, soak: bool) 
     expected = loads(edge.inside.cluster)
     for kind, load in found.items():
         assert (load >= FULL) == (kind in SNICS), kind
-        assert load == pytest.approx(float(expected[kind]), rel=0.02 if soak else 0.08), kind
+        assert load == pytest.approx(float(expected[kind]), rel=0.02 if soak else 0.1), kind
 
 
 @pytest.mark.parametrize("edge", EDGES, ids=lambda edge: edge.resource.value)
