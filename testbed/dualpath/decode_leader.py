@@ -148,7 +148,10 @@ class DecodeLeader:
         self._ticket = 0
         self._layers = LayerService(memory, shape)
         self._turns: dict[str, _Turn] = {}
-        self._aborted: set[str] = set()
+        self._aborted: dict[str, Abort] = {}
+        """Turns that others have ended, and that have ended here or have not come yet."""
+        self._gone: set[str] = set()
+        """Nodes that do not answer any more."""
         self._now: Nanoseconds = 0
         self._effects: list[Effect] = []
 
@@ -202,9 +205,12 @@ class DecodeLeader:
         self._turns[job.name] = turn
         reads = 0 if self._bypass else turn.far_hits * self._shape.tokens
         self._fetching.add(job.name, assign.decode_engine, job.prompt_tokens + job.answer_tokens, reads)
-        if job.name in self._aborted:
-            turn.quiet = True
-            self._break(turn, "its prefill side broke off")
+        aborted = self._aborted.pop(job.name, None)
+        if aborted is not None:
+            turn.quiet = aborted.quiet
+            self._break(turn, aborted.reason)
+        elif assign.prefill_node in self._gone:
+            self._lost(assign.prefill_node)
         elif self._in_hbm:
             turn.at_engine = True
             self._effects.append(Deliver(engine_name(assign.decode_engine), ReserveHbm(job)))
@@ -354,7 +360,7 @@ class DecodeLeader:
         turn = self._turns.get(message.name)
         if turn is None:
             if isinstance(message, Abort):
-                self._aborted.add(message.name)
+                self._aborted[message.name] = message
             return
         if isinstance(message, PrefillDone):
             self._prefilled(turn)
@@ -403,6 +409,7 @@ class DecodeLeader:
 
     def _lost(self, node: str) -> None:
         """A node is gone: what it owes is not waited for, and turns that still need it fail."""
+        self._gone.add(node)
         for turn in [each for each in self._turns.values() if each.assign.prefill_node == node]:
             needed = not turn.quiet
             turn.quiet = True

@@ -130,6 +130,8 @@ class PrefillLeader:
         """Letters of decode sides that were faster than the scheduler's."""
         self._aborted: set[str] = set()
         """Turns that the other side has ended, and that have ended here or have not come yet."""
+        self._gone: set[str] = set()
+        """Nodes that do not answer any more."""
         self._now: Nanoseconds = 0
         self._effects: list[Effect] = []
 
@@ -184,6 +186,9 @@ class PrefillLeader:
         self._fetching.add(name, assign.prefill_engine, assign.turn.prompt_tokens, reads)
         if name in self._aborted:
             self._break(turn, "its decode side broke off")
+            return
+        if assign.decode_node in self._gone:
+            self._lost(assign.decode_node)
             return
         if self._bypass:
             turn.far_ready = True
@@ -352,6 +357,7 @@ class PrefillLeader:
 
     def _lost(self, node: str) -> None:
         """A node is gone: its turns fail, and nothing that it owes is waited for."""
+        self._gone.add(node)
         for turn in [each for each in self._turns.values() if each.assign.decode_node == node]:
             turn.decode_lost = True
             if turn.stage is not Stage.BREAKING:
