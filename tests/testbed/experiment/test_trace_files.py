@@ -125,3 +125,12 @@ def test_pipes_empty_folders_and_endless_files_are_refused(tmp_path: Path) -> No
     ):
         (fault,) = faults(text(path=path), tmp_path)
         assert complaint in fault
+
+
+def test_the_guides_example_reads() -> None:
+    guide = (Path(__file__).resolve().parents[3] / "docs" / "guide" / "traces.md").read_text()
+    example = guide.split("```toml\n")[1].split("```")[0]
+    spec = spec_from_bytes((HEAD.split("[workload")[0] + example).encode(), "x.toml")
+    load = load_of(spec)
+    assert max(facts(one).total for one in load.found(1)) == pytest.approx(8192, abs=40)
+    assert len(load.trajectories(1)) == 8

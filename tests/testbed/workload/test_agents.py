@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -11,9 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.events.kv_events import AgentFinished, AgentStarted
+from testbed.events.log import Record
 from testbed.events.schema import RequestFailed, RequestFinished, RequestSent, TokenReceived
 from testbed.machine import Completion, Deliver, Effect, Emit, Event, Message, UnexpectedMessage
+from testbed.metrics.fold import Folding
+from testbed.metrics.throughput import ThroughputFold
 from testbed.serving.turns import SubmitTurn, TokenRun, Turn, TurnAdvanced, TurnFailed
+from testbed.units import MILLISECOND
 from testbed.workload.agents import MOVES, Agents, Progress, Step
 from testbed.workload.trajectories import Trajectory, of_lengths
 
@@ -194,3 +199,29 @@ def test_every_turn_is_sent_once_in_order_and_ends(
     for event in ends:
         own = lengths[int(event.agent[1:])]
         assert event.duration == len(own) * service + (len(own) - 1) * latency
+
+
+def test_the_page_shows_every_move_and_no_other() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "models" / "trajectories.md").read_text()
+    rows = [line.strip("| ").split("|") for line in page.splitlines() if line.startswith("| ")]
+    start = next(place for place, row in enumerate(rows) if row[0].strip() == "State")
+    steps = [Step(word.strip()) for word in rows[start][1:]]
+    shown = {}
+    for row in rows[start + 1 : start + 5]:
+        for state in row[0].split(","):
+            for step, after in zip(steps, row[1:], strict=True):
+                if after.strip() != "–":
+                    shown[Progress(state.strip()), step] = Progress(after.strip())
+    assert shown == MOVES
+
+
+def test_known_fault_16_turns_that_follow_at_once_make_no_rate_of_thousands() -> None:
+    """Closed loop without tool latency sends a turn in the very instant of an answer; rates are over fixed windows."""
+    agents = Agents([trajectory(turns=250)], [0])
+    records = [Record(0, "client0", 0, event) for event in events_of(agents.wake(0))]
+    for number in range(250):
+        now = (number + 1) * 20 * MILLISECOND
+        answer = TurnAdvanced(f"a0000.t{number:03d}", 3, done=True)
+        records += [Record(now, "client0", 0, event) for event in events_of(agents.receive(now, answer))]
+    found = Folding({"t": ThroughputFold()}).take_all(records).result("t")
+    assert (found.sent_per_s.mean, found.sent_per_s.spread) == (50, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from statistics import correlation, fmean, pstdev
 
 import pytest
@@ -16,6 +17,7 @@ TOLERANCE = 0.01
 SEEDS = (1, 2, 3)
 
 
+@cache
 def drawn(row: str, seed: int) -> list[Facts]:
     return [facts(one) for one in TableTrajectories(row=row, agents=500).trajectories(seed)]  # type: ignore[arg-type]
 
