@@ -22,7 +22,10 @@ from testbed.clocks.wall import Epoch
 from testbed.events.log import Record, read_log
 from testbed.events.ordering import merge
 from testbed.experiment.plan import NodePlan, Plan, PortPlan, write_plan
+from testbed.experiment.planning import compile_plan
+from testbed.experiment.reading import read_spec
 from testbed.experiment.server_address import TURNS_PORT
+from testbed.experiment.sweep import places
 from testbed.machine import Deliver, Effect, Effects, Message
 from testbed.serving.turn_frames import frame
 from testbed.serving.turns import SubmitTurn, TokenRun, Turn, TurnAdvanced, TurnFailed
@@ -30,6 +33,7 @@ from testbed.units import MILLISECOND
 from testbed.workload.agents import Agents
 from testbed.workload.trajectories import of_lengths
 
+DUALPATH = Path(__file__).resolve().parents[2] / "fixtures" / "experiments" / "dualpath" / "small.toml"
 PID = os.getpid()
 SERVER = f"127.{10 + PID % 200}.{PID // 200 % 250}.2"
 """All of 127/8 is loopback; the port is the plan's, so tests that run beside each other have addresses of their own."""
@@ -288,9 +292,56 @@ def test_two_processes_meet_after_the_barrier_and_a_killed_server_leaves_no_turn
     assert first.event.lag == first.t, "nothing is sent before the epoch"  # type: ignore[attr-defined]
 
 
-def _wait_for(condition: Callable[[], bool]) -> None:
-    for _ in range(1000):
+def test_the_client_process_plays_the_agents_of_its_plan(tmp_path: Path) -> None:
+    """`emulators.client` as the bench starts it, for a plan of DualPath whose front ports lie on loopback."""
+    spec = read_spec(DUALPATH, ["workload.trajectories.agents=3", "workload.trajectories.turns=4"])
+    run = "20260101-000000-abcdef"
+    (place,) = places(list(spec.systems), {}, 1)
+    plan = compile_plan(spec, place, run=run, label="abcdef", clock="wall")
+    folder = tmp_path / run
+    (folder / "control").mkdir(parents=True)
+    (folder / "plan.json").write_bytes(write_plan(_on_loopback(plan)))
+    server_run, echo = NodeRun(folder, "sched0"), Echo()
+    server = TurnServer(server_run)
+    server_run.attach((echo,), outside=server.carry)
+    command = [sys.executable, "-m", "emulators.client", "--run", str(folder), "--node", "client0"]
+    client = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        _wait_for((folder / "control" / "client0.ready").exists)
+        epoch = Epoch(time.monotonic_ns() + 20 * MILLISECOND, plan.dilation)
+        (folder / "control" / "draft").write_bytes(msgspec.json.encode(epoch))
+        (folder / "control" / "draft").rename(folder / "control" / "start.json")
+        server_run.start(epoch)
+        _wait_for(lambda: bool(server_run.turn()) and (folder / "control" / "client0.done").exists(), each_s=0.001)
+        (folder / "control" / "stop").touch()
+        assert client.wait(timeout=10) == 0
+    finally:
+        client.kill()
+        client.communicate()
+        server.close()
+        server_run.finish(0)
+    assert [turn.prompt_tokens for turn in echo.seen if turn.agent == 0] == [1024, 1168, 1312, 1456]
+    assert len(logged(folder, "client0", "AgentFinished")) == 3
+    assert not logged(folder, "client0", "LineLogged")
+
+
+def _on_loopback(plan: Plan) -> Plan:
+    def moved(node: NodePlan) -> NodePlan:
+        address = {"client0": "127.0.0.1", "sched0": SERVER}.get(node.name)
+        if address is None:
+            return node
+        ports = tuple(
+            msgspec.structs.replace(port, address=address) if port.fabric == "front" else port for port in node.ports
+        )
+        return msgspec.structs.replace(node, ports=ports)
+
+    return msgspec.structs.replace(plan, nodes=tuple(moved(node) for node in plan.nodes))
+
+
+def _wait_for(condition: Callable[[], bool], each_s: float = 0.01) -> None:
+    until = time.monotonic() + 10
+    while time.monotonic() < until:
         if condition():
             return
-        time.sleep(0.01)
+        time.sleep(each_s)
     raise AssertionError("in 10 s it did not happen")
