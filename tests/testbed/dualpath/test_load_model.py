@@ -48,7 +48,7 @@ EDGES = (
     Edge(
         Resource.DE_CNIC_READ,
         Side(Cluster(5, 8, snics=3, dram=Fraction(800)), 12, 6),
-        Side(Cluster(3, 4, snics=3, dram=Fraction(800)), 16, 10),
+        Side(Cluster(3, 4, snics=3, dram=Fraction(800)), 16, 16),
     ),
     # 1/7.
     Edge(Resource.PE_CNIC_WRITE, Side(Cluster(1, 6), 16, 32), Side(Cluster(1, 8), 12, 24)),
@@ -87,7 +87,7 @@ def test_just_outside_a_bound_its_resource_saturates_and_holds_storage_back(edge
     cluster = edge.outside.cluster
     nodes = cluster.prefill_nodes, cluster.decode_nodes
     read = sum(found[kind] * count for kind, count in zip(SNICS, nodes, strict=True)) / sum(nodes)
-    assert read < 1 / float(max(loads(cluster).values())) + 0.03
+    assert read < min(0.98, 1 / float(max(loads(cluster).values())) + (0.03 if soak else 0.07))
 
 
 def test_layers_change_nothing_in_the_long_run() -> None:
