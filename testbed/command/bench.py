@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from testbed.command import memory_bench
+from testbed.command import memory_bench, rules_bench
 from testbed.command.exit_codes import CommandError, ExitCode
 from testbed.command.places import EXPERIMENTS, SOURCE, is_root
 from testbed.command.telling import say
@@ -164,6 +164,13 @@ BENCHMARKS: dict[str, Benchmark] = {
     },
     "simulated_events_per_s": Benchmark(
         "logged events of the demonstration a second", "events/s", _simulated_events
+    ),
+    "placements_per_s": Benchmark(
+        "turns that DualPath's rules place on 1,152 engines, compiled", "turns/s",
+        partial(rules_bench.placements_per_s, True, 1_000_000),
+    ),
+    "placements_per_s_plain": Benchmark(
+        "the same functions as Python", "turns/s", partial(rules_bench.placements_per_s, False, 2_000),
     ),
 }  # fmt: skip
 """What can be measured."""
