@@ -77,11 +77,46 @@ class StorageTarget:
 
         Raises `StaleVersion`, `StorageFull`, ValueError for a name that is none, OSError.
         """
+        self._check_version(name, version)
+        final = self._file(name)
+        draft = final.with_name(f"{final.name}.new")
+        self._put(draft, name, version, data)
+        draft.rename(final)
+        _sync_folder(final.parent)
+
+    def write_draft(self, name: str, version: int, data: bytes | memoryview) -> None:
+        """Puts a version beside the chunk, whose own one stays, until `commit` or `drop`.
+
+        Its bytes are on disk when this returns, its name perhaps only after `commit`. Raises as `write`.
+        """
+        self._check_version(name, version)
+        self._put(self._draft(name, version), name, version, data)
+
+    def commit(self, name: str, version: int) -> None:
+        """A draft becomes the chunk. Raises `StaleVersion`, `NoChunk` without such a draft, OSError."""
+        self._check_version(name, version)
+        final = self._file(name)
+        try:
+            self._draft(name, version).rename(final)
+        except FileNotFoundError:
+            raise NoChunk(f"{name}: there is no draft of version {version}") from None
+        _sync_folder(final.parent)
+
+    def drop(self, name: str, version: int) -> None:
+        """A draft is given up; nothing happens if there is none."""
+        self._draft(name, version).unlink(missing_ok=True)
+
+    def _check_version(self, name: str, version: int) -> None:
         there = self.version(name)
         if there is not None and version <= there:
             raise StaleVersion(f"{name}: version {version} is not above {there}, which is there")
+
+    def _draft(self, name: str, version: int) -> Path:
         final = self._file(name)
-        draft = final.with_name(f"{final.name}.new")
+        return final.with_name(f"{final.name}.v{version}.new")
+
+    def _put(self, draft: Path, name: str, version: int, data: bytes | memoryview) -> None:
+        """A file with header and data, on disk. Raises `StorageFull`, OSError."""
         size = BLOCK + _whole_blocks(len(data))
         buffer = self._room(size)
         buffer[:BLOCK] = _header(version, data)
@@ -89,8 +124,6 @@ class StorageTarget:
         buffer[BLOCK + len(data) : size] = bytes(size - BLOCK - len(data))
         try:
             _write_whole(draft, memoryview(buffer)[:size])
-            draft.rename(final)
-            _sync_folder(final.parent)
         except OSError as fault:
             with suppress(OSError):
                 draft.unlink(missing_ok=True)

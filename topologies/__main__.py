@@ -102,7 +102,7 @@ def _run(folder: Path, nodes: str | None, *, serve: bool, starter: int) -> int:
 def _refused_hardware(folder: Path) -> list[str]:
     """Real parts that the plan in `folder` asks for and this run cannot have; nothing else is said of the plan here."""
     from testbed.experiment.plan import read_plan
-    from topologies import allowed_hardware, hardware, rdma, reaper
+    from topologies import allowed_hardware, hardware, node_storage, rdma, reaper
 
     try:
         plan = read_plan((folder / "plan.json").read_bytes())
@@ -117,7 +117,7 @@ def _refused_hardware(folder: Path) -> list[str]:
     if forbidden:
         return forbidden
     reaper.reap()  # a dead run may still have what this one asks for
-    return [*hardware.refusals(plan), *rdma.refusals(plan.hardware.rnics)]
+    return [*hardware.refusals(plan), *node_storage.refusals(plan), *rdma.refusals(plan.hardware.rnics)]
 
 
 def _doctor(*, as_json: bool) -> int:

@@ -17,6 +17,7 @@ from topologies.hardware import Lending
 from topologies.host_watch import HostWatch
 from topologies.lane_desk import LaneDesk
 from topologies.naming import Names
+from topologies.node_storage import FOLDER_VARIABLE, NodeStorage
 from topologies.probe import probe
 from topologies.processes import SOURCE, cpu_map, python_environment, site_packages
 from topologies.programs import ProgramFailed
@@ -54,6 +55,7 @@ class BenchNetwork:
         self._engine_used = False
         self._fabric: Fabric | None = None
         self._lending = Lending(registry, plan.hardware)
+        self._storage = NodeStorage(plan, registry)
 
     @property
     def fabric(self) -> Fabric:
@@ -68,6 +70,7 @@ class BenchNetwork:
         """
         for node in self.plan.nodes:
             self.names.node_folder(node.name).mkdir(parents=True)
+        self._storage.open(folder)
         attach = self._start_containers(folder) if self._in_containers else {}
         self._check()
         self._fabric = Fabric(self.plan, self.names, attach, self._registry.note, self._lending)
@@ -119,6 +122,7 @@ class BenchNetwork:
             steps.append(self._fabric.tear_down)
         if self.docker is not None:
             steps.append(self._remove_containers)
+        steps.append(self._storage.close)  # once nothing has it open any more
         if self._engine_used:
             steps.append(lambda: docker_host.release(self.plan.label))
         for step in steps:
@@ -135,6 +139,9 @@ class BenchNetwork:
         device = socket_of(self.plan, self.names, node.name)
         if device is not None:
             found[ACCELERATOR_SOCKET_VARIABLE] = str(device)
+        chunks = self._storage.folder(node)
+        if chunks is not None:
+            found[FOLDER_VARIABLE] = str(chunks)
         return python_environment(found)
 
     def _start_containers(self, folder: Path) -> dict[str, int]:
@@ -160,6 +167,8 @@ class BenchNetwork:
         libraries = [Mount(Path(path)) for path in site_packages() if not Path(path).is_relative_to(SOURCE)]
         device = self.plan.hardware.accelerators.get(node.name)
         devices = [Mount(Path(device.socket), writable=True)] if device is not None and device.socket else []
+        chunks = self._storage.folder(node)
+        disks = [Mount(chunks, writable=True)] if chunks is not None else []
         return ContainerSpec(
             name=self.names.container(node.name),
             label=self.plan.label,
@@ -171,6 +180,7 @@ class BenchNetwork:
                 Mount(SOURCE),
                 *libraries,
                 *devices,
+                *disks,
                 Mount(folder, writable=True),
                 Mount(self.names.node_folder(node.name), writable=True),
             ),

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from topologies import cells, docker_host, hardware, images
+from topologies import cells, docker_host, hardware, images, node_storage
 from topologies.naming import RUN_ROOT, is_label
 from topologies.programs import run
 from topologies.registry import ProcessMark, RunRegistry, end_processes, registered, registry_lock
@@ -109,6 +109,8 @@ def _of(label: str) -> Iterator[tuple[Leftover, Callable[[], object]]]:
         yield Leftover(label, "link", device), partial(_remove_link, label, device)
     for point in _mounts(registry.folder):
         yield Leftover(label, "mount", str(point)), partial(run, ["umount", str(point)])
+    for folder in node_storage.lent_folders(registry):
+        yield Leftover(label, "folder", str(folder)), partial(shutil.rmtree, folder)
 
 
 def _attempt(remove: Callable[[], object]) -> str | None:

@@ -58,6 +58,9 @@ class DualPathParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     stated; our choice: above its port's 50 GB/s, since 3FS "can saturate" its NICs."""
     disk_latency: Nanoseconds = 100 * MICROSECOND
     """Of each chunk, in the same model. Not stated; our choice: an NVMe drive's read."""
+    storage_image_mib: Annotated[int, msgspec.Meta(ge=16, le=1 << 20)] = 512
+    """Of each storage node's file system in an emulation, MiB as they are on this host: an image of a block takes one
+    block of 4 KiB more than its own. A node that is full takes no more blocks, which then count as missed."""
     persist: bool = True
     """Every full block of new KV is written to storage at once (paper, 1.6)."""
 

@@ -1,0 +1,46 @@
+"""A storage node's process: `python -m emulators.storage --run RUNFOLDER --node NAME`, the server over real files.
+
+The bench names the folder of its chunks in the environment: a file system in a file of the run's own, or a folder of
+`[hardware.storage]`. Everything but the disk is as in a simulation (`testbed.experiment.assembly`).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from emulators.node import NodeRun, run_node
+from emulators.promptness import ACCELERATOR_TURN, ask_for_turns
+from emulators.storage_target import StorageTarget
+from emulators.target_disk import TargetDisk
+from testbed.events.fidelity_events import HardwareEngaged
+from testbed.experiment.assembly import assemble_node
+from testbed.experiment.outlines import Surroundings
+
+FOLDER_VARIABLE = "LOOPLANE_STORAGE"
+
+
+def build(run: NodeRun) -> None:
+    """Opens the node's disk and assembles the node. Raises KeyError without a folder, `BadTarget` for a bad one."""
+    ask_for_turns(ACCELERATOR_TURN)
+    folder = Path(os.environ[FOLDER_VARIABLE])
+    target = StorageTarget(folder)
+    mount = run.plan.hardware.storage.get(run.name)
+    if mount is not None:
+        run.emit(HardwareEngaged("storage", run.name, mount.path, _facts(folder)))
+    assembly = assemble_node(run.plan, run.name, Surroundings(run.memories))
+    run.attach(assembly.machines, TargetDisk(target, run.plan.dilation))
+
+
+def _facts(folder: Path) -> tuple[str, ...]:
+    """Kind of file system and what is free."""
+    device = os.stat(folder).st_dev
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    mounts = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    kinds = [fields[fields.index("-") + 1] for fields in mounts if fields[2] == wanted]
+    free = os.statvfs(folder)
+    return (*(f"file system {kind}" for kind in kinds[:1]), f"{free.f_bavail * free.f_frsize} bytes free")
+
+
+if __name__ == "__main__":
+    raise SystemExit(run_node(build))
