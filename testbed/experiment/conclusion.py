@@ -6,7 +6,7 @@ A run that failed, was cancelled or lost is concluded like any other and keeps w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -14,7 +14,8 @@ from testbed.events.fidelity_events import FidelityJudged
 from testbed.events.log import EventWriter, Record
 from testbed.events.ordering import merge
 from testbed.events.schema import RunFinished
-from testbed.experiment.paper import beside, bundled_papers
+from testbed.experiment.paper import Beside, Ours, beside, beside_ratios, bundled_papers
+from testbed.experiment.plan import Plan
 from testbed.experiment.provenance import read_provenance
 from testbed.experiment.reading import spec_from_tables
 from testbed.experiment.report import ReportFacts
@@ -65,9 +66,13 @@ def conclude(folder: RunFolder, *, ended: Outcome | None = None, detail: str = "
 def results_of(trial: RunFolder, ended: Outcome | None = None, detail: str = "") -> TrialResults:
     """One trial's folds."""
     plan = trial.plan()
-    point = ", ".join(f"{path.rpartition('.')[2]}={value}" for path, value in plan.point.items())
     records = _with_end(trial, ended, detail)
-    return fold_trial(plan.trial or trial.name, plan.system, point, records, facts_of(plan), plan.repeat)
+    return fold_trial(plan.trial or trial.name, plan.system, _point(plan), records, facts_of(plan), plan.repeat)
+
+
+def _point(plan: Plan) -> str:
+    """The trial's point of the sweep in words."""
+    return ", ".join(f"{path.rpartition('.')[2]}={value}" for path, value in plan.point.items())
 
 
 def timelines_of(folder: RunFolder) -> dict[str, TimelineState]:
@@ -84,11 +89,6 @@ def report_facts(folder: RunFolder, summary: RunSummary) -> ReportFacts:
     spec = read_run_spec(folder)
     plans = [trial.plan() for trial in folder.trials() if trial.plan_file.is_file()]
     captures = sorted(path for trial in folder.trials() for path in trial.captures.glob("*.pcap*"))
-    found = {}
-    for name, system in summary.systems.items():
-        told = spec.systems[name.partition(" ")[0]]
-        model = str(told.parameters.get("model", ""))
-        found[name] = [row for paper in bundled_papers() for row in beside(paper, told.kind, model, system)]
     return ReportFacts(
         title=spec.title,
         question=spec.question,
@@ -99,8 +99,28 @@ def report_facts(folder: RunFolder, summary: RunSummary) -> ReportFacts:
             f"looplane export {folder.name} --format perfetto --out trace.json, then ui.perfetto.dev",
             *(f"{path} in Wireshark" for path in captures),
         ),
-        beside=found,
+        beside=_beside(summary, spec, plans),
     )
+
+
+def _beside(summary: RunSummary, spec: Spec, plans: Sequence[Plan]) -> dict[str, list[Beside]]:
+    """The papers' values beside ours, by system, and by pair of systems for ratios."""
+    complete = {f"{plan.system} {_point(plan)}".strip(): plan.parameters for plan in plans}
+    points: dict[str, dict[str, Ours]] = {}
+    for name, system in summary.systems.items():
+        short, _, point = name.partition(" ")
+        told = spec.systems[short]
+        parameters = complete.get(name, told.parameters)
+        ours = Ours(told.kind, str(parameters.get("model", "")), parameters, system)
+        points.setdefault(point, {})[name] = ours
+    found: dict[str, list[Beside]] = {}
+    for systems in points.values():
+        for paper in bundled_papers():
+            for name, ours in systems.items():
+                found.setdefault(name, []).extend(beside(paper, ours, spec.name))
+            for pair, rows in beside_ratios(paper, systems, spec.name).items():
+                found.setdefault(pair, []).extend(rows)
+    return found
 
 
 def _provenance(folder: RunFolder) -> tuple[tuple[str, str], ...]:

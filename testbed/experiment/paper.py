@@ -1,19 +1,22 @@
 """What the papers published, and ours beside it where the two speak of the same thing.
 
-A value stands beside ours only if system, model and metric are the same. Even then the load may be another, so every
-row carries the paper's conditions, and ours is by the definition of the tool that the paper drove its load with.
+A value stands beside ours only if system, model and metric are the same; a ratio, and a table that says so, beside any
+model's. Even then the load may be another, so every row carries the paper's conditions, and ours is by the definition
+of the tool that the paper drove its load with.
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
+from testbed.experiment.metric_paths import METRICS
 from testbed.experiment.summary import SystemSummary
-from testbed.metrics.latency import DEFINITIONS
+from testbed.metrics.latency import DEFINITIONS, Distribution
 
 PAPERS = Path(__file__).resolve().parents[2] / "fixtures" / "paper"
 """Where the shipped papers lie, one file each."""
@@ -38,6 +41,15 @@ class PaperRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     values: tuple[float, ...]
 
 
+class PaperSystem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A system of the paper as one of ours."""
+
+    kind: str
+    """Row of `testbed.experiment.assembly.SYSTEMS`."""
+    where: dict[str, Any] = {}
+    """Parameters that make it this one; others may be what they are."""
+
+
 class PaperTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One table of a paper."""
 
@@ -48,6 +60,10 @@ class PaperTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     columns: tuple[PaperColumn, ...]
     rows: tuple[PaperRow, ...]
     note: str = ""
+    experiments: tuple[str, ...] = ()
+    """Names of the experiments beside which it stands; empty: every one."""
+    any_model: bool = False
+    """Whether it stands beside other models too, as shares and balances may."""
 
     def __post_init__(self) -> None:
         """Refuses rows that do not fit the columns, and definitions that there are none of."""
@@ -60,14 +76,42 @@ class PaperTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 raise ValueError(f"{self.name}, {column.metric}: no definition is called {column.definition!r}")
 
 
+class PaperRatio(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One figure of a system divided by the same figure of another one."""
+
+    over: str
+    under: str
+    metric: str
+    value: float
+    condition: str
+    source: str
+    experiments: tuple[str, ...] = ()
+    """As for a table."""
+
+
 class Paper(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One paper's file."""
 
     paper: str
     known_from: str
-    systems: dict[str, str]
-    """Name in the tables → kind of system."""
+    systems: dict[str, str | PaperSystem]
+    """Name in the tables → kind of system, with the parameters that matter."""
     tables: tuple[PaperTable, ...]
+    ratios: tuple[PaperRatio, ...] = ()
+
+    def names(self, ours: Ours) -> tuple[str, ...]:
+        """What the tables call our system; several names where they tell more or less of it."""
+        return tuple(name for name, told in self.systems.items() if _is(told, ours))
+
+
+class Ours(msgspec.Struct, frozen=True):
+    """One system of a run of ours."""
+
+    kind: str
+    model: str
+    parameters: Mapping[str, Any]
+    """All of them, with defaults."""
+    summary: SystemSummary
 
 
 class Beside(msgspec.Struct, frozen=True):
@@ -96,31 +140,69 @@ def bundled_papers() -> tuple[Paper, ...]:
     return tuple(read_paper(path.read_text(encoding="utf-8")) for path in sorted(PAPERS.glob("*.toml")))
 
 
-def beside(paper: Paper, kind: str, model: str, summary: SystemSummary) -> tuple[Beside, ...]:
-    """Every value of `paper` for this kind of system and model that our summary has a figure for."""
-    return tuple(_rows(paper, kind, model, summary))
+def beside(paper: Paper, ours: Ours, experiment: str = "") -> tuple[Beside, ...]:
+    """Every value of `paper` for this system and model that our summary has a figure for."""
+    return tuple(_rows(paper, ours, experiment))
 
 
-def _rows(paper: Paper, kind: str, model: str, summary: SystemSummary) -> Iterator[Beside]:
+def beside_ratios(paper: Paper, systems: Mapping[str, Ours], experiment: str = "") -> dict[str, tuple[Beside, ...]]:
+    """The same for ratios between two of `systems` (of one point of a sweep), by the two names."""
+    found: dict[str, tuple[Beside, ...]] = {}
+    for ratio in paper.ratios:
+        if experiment not in ratio.experiments:
+            continue
+        for over, one in systems.items():
+            for under, other in systems.items():
+                if ratio.over in paper.names(one) and ratio.under in paper.names(other):
+                    row = _ratio(ratio, one, other)
+                    found[f"{over} ÷ {under}"] = (*found.get(f"{over} ÷ {under}", ()), row)
+    return found
+
+
+def _is(told: str | PaperSystem, ours: Ours) -> bool:
+    if isinstance(told, str):
+        return told == ours.kind
+    return told.kind == ours.kind and all(ours.parameters.get(name) == value for name, value in told.where.items())
+
+
+def _rows(paper: Paper, ours: Ours, experiment: str) -> Iterator[Beside]:
+    names = paper.names(ours)
     for table in paper.tables:
+        if table.experiments and experiment not in table.experiments:
+            continue
         for row in table.rows:
-            if paper.systems.get(row.system) != kind or row.model != model:
+            if row.system not in names or not (table.any_model or row.model == ours.model):
                 continue
             for column, value in zip(table.columns, row.values, strict=True):
-                found = _ours(summary, column)
+                found = _ours(ours.summary, column)
                 if found is not None:
-                    ours, n = found
-                    yield Beside(column.metric, column.unit, column.definition, ours, n, value,
+                    figure, n = found
+                    yield Beside(column.metric, column.unit, column.definition, figure, n, value,
                                  table.condition, table.source, table.note)  # fmt: skip
+
+
+def _ratio(ratio: PaperRatio, one: Ours, other: Ours) -> Beside:
+    over, under = _place(one.summary, ratio.metric), _place(other.summary, ratio.metric)
+    ours = over / under if over is not None and under else None
+    return Beside(ratio.metric, "times", "", ours, None, ratio.value, ratio.condition, ratio.source, "")
 
 
 def _ours(summary: SystemSummary, column: PaperColumn) -> tuple[float | None, int | None] | None:
     """Our figure and its n, or None if a summary has no such figure."""
-    head, _, statistic = column.metric.partition(".")
-    if not statistic:
-        return (summary.throughput_tokens_per_s, None) if head == "throughput_tokens_per_s" else None
-    source = summary.definitions.get(column.definition, summary) if column.definition else summary
-    distribution = getattr(source, head, None)
-    if distribution is None or statistic not in distribution.__struct_fields__:
+    if column.metric not in METRICS:
         return None
-    return getattr(distribution, statistic), distribution.n
+    head, _, statistic = column.metric.partition(".")
+    distribution = getattr(summary.definitions.get(column.definition, summary), head, None)
+    if isinstance(distribution, Distribution):
+        return getattr(distribution, statistic), distribution.n
+    figure = _place(summary, column.metric)
+    # A part that the run has not at all is no figure; a latency of too few requests is one, and says so.
+    return None if figure is None else (figure, None)
+
+
+def _place(summary: SystemSummary, metric: str) -> float | None:
+    """The figure at a metric's path."""
+    place: Any = summary
+    for part in metric.split("."):
+        place = place.get(part) if isinstance(place, Mapping) else getattr(place, part, None)
+    return None if place is None else float(place)

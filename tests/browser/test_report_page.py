@@ -11,7 +11,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, sync_playwright
 
 from testbed.events import schema
-from testbed.experiment.paper import beside, bundled_papers
+from testbed.experiment.paper import Ours, beside, bundled_papers
 from testbed.experiment.report import ReportFacts
 from testbed.experiment.report_page import report_page
 from testbed.experiment.spec import Bound
@@ -51,8 +51,8 @@ def page_file(tmp_path: Path) -> Path:
     records = story.at(600, "bench", schema.CpuMeasured(9.0, 50.0), schema.RunFinished("passed")).records()
     expect = {"systems.blink.requests.failed": Bound(equals=0), "systems.blink.ttft_ms.p50": Bound(at_most=90)}
     summary = summarise("run-1", "/runs/run-1", [fold_trial("blink", "blink", "", records)], expect)
-    (paper,) = bundled_papers()
-    rows = beside(paper, "blink", "llama-3-8b", summary.systems["blink"])
+    paper = bundled_papers()[0]
+    rows = beside(paper, Ours("blink", "llama-3-8b", {}, summary.systems["blink"]))
     facts = ReportFacts("A run", "What is on the page?", ("a note",), (("seed", "1"),), ("so",), {"blink": rows})
     timeline = Folding({"t": TimelineFold()}).take_all(records).result("t")
     file = tmp_path / "index.html"

@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 
 from testbed.events import schema
-from testbed.experiment.paper import beside, bundled_papers
+from testbed.experiment.paper import Ours, beside, bundled_papers
 from testbed.experiment.report import ReportFacts, number, report_text
 from testbed.experiment.spec import Bound
 from testbed.experiment.summary import RunSummary, fold_trial, summarise
@@ -72,8 +72,8 @@ def test_a_degraded_run_says_why_at_the_top_and_what_failed() -> None:
 
 def test_the_papers_values_stand_beside_ours_with_their_conditions() -> None:
     made = summary()
-    (paper,) = bundled_papers()
-    rows = beside(paper, "blink", "llama-3-8b", made.systems["blink"])
+    paper = bundled_papers()[0]
+    rows = beside(paper, Ours("blink", "llama-3-8b", {}, made.systems["blink"]))
     text = report_text(made, FACTS._replace(beside={"blink": rows}))
     assert "blink beside the paper: a p99 takes 100 requests, measured are 4\n" in text
     assert "ours" not in text

@@ -3,7 +3,7 @@ from __future__ import annotations
 from html.parser import HTMLParser
 
 from testbed.events import schema
-from testbed.experiment.paper import beside, bundled_papers
+from testbed.experiment.paper import Ours, beside, bundled_papers
 from testbed.experiment.report import ReportFacts
 from testbed.experiment.report_page import report_page
 from testbed.experiment.spec import Bound
@@ -61,8 +61,8 @@ def page_of(story: Story, facts: ReportFacts, expect: dict[str, Bound] | None = 
     trial = fold_trial("blink", "blink", "", records)
     timeline = Folding({"t": TimelineFold()}).take_all(records).result("t")
     summary = summarise("run-1", "/runs/run-1", [trial], expect or {})
-    (paper,) = bundled_papers()
-    rows = beside(paper, "blink", "llama-3-8b", summary.systems["blink"])
+    paper = bundled_papers()[0]
+    rows = beside(paper, Ours("blink", "llama-3-8b", {}, summary.systems["blink"]))
     return report_page(summary, facts._replace(beside={"blink": rows}), {"blink": timeline})
 
 
