@@ -74,6 +74,8 @@ class NodeRun:
         self.plan, self.node = plan_of(folder, name)
         self.stopping = False
         """True once `control/stop` was seen or `stop()` was called."""
+        self.marked_done = False
+        """True once `mark_done` was called."""
         self._barrier = Barrier(folder, name)
         # A node that was started again while the run goes on is in the run's time from its first line.
         epoch = self.look_for_epoch()
@@ -262,7 +264,8 @@ class NodeRun:
         os.eventfd_write(self.wake_fd, 1)
 
     def mark_done(self) -> None:
-        """A client's workload has ended: `control/<node>.done`."""
+        """The node's workload has ended: `control/<node>.done`."""
+        self.marked_done = True
         self._barrier.done()
 
     def record_crash(self, error: BaseException) -> None:

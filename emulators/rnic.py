@@ -35,7 +35,7 @@ from emulators.verbs_ring import QueueError
 from emulators.wire_faults import KINDS, WireFaults
 from testbed.experiment.plan import NodePlan, Plan
 from testbed.machine import Completion, CompletionStatus, Verb
-from testbed.network.connection import Connection, ConnectionSettings
+from testbed.network.connection import Connection, ConnectionSettings, local_ack_timeout
 from testbed.network.memory_region import RegionTable
 from testbed.network.queue_pair import QueuePair
 from testbed.units import MICROSECOND, MILLISECOND, SECOND
@@ -104,7 +104,9 @@ class Rnic:
             self._waits.register(descriptor, select.EPOLLIN)
             self._arrivals.register(descriptor, select.EPOLLIN)
         if settings is None:
-            settings = ConnectionSettings(path_mtu=plan.path_mtu, retransmission_timeout=RETRANSMISSION_TIMEOUT)
+            told = plan.ack_timeout
+            timeout = RETRANSMISSION_TIMEOUT if told is None else local_ack_timeout(told)
+            settings = ConnectionSettings(path_mtu=plan.path_mtu, retransmission_timeout=timeout)
         ports = {port.plan.interface: port for port in self.ports}
         for interface, connection in connections:
             pair = QueuePair(connection, self.regions, settings)

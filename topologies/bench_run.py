@@ -262,8 +262,8 @@ class BenchRun:
         )
 
     def _watch(self, network: BenchNetwork, nodes: BenchNodes, watch: Watch) -> None:
-        """Measures until every client is done, or, when serving or without clients, until asked to end."""
-        clients = [node.name for node in self.plan.nodes if node.role == "client"]
+        """Measures until the nodes whose work has an end are done; when serving or without any, until asked to end."""
+        finite = self.plan.finite_nodes()
         links = LinkMeter(self.plan, network.fabric.switch_ports())
         self._on_tear_down(links.close)
         cpu = CpuMeter()
@@ -278,7 +278,7 @@ class BenchRun:
             self._check()
             while faults and self._now() >= faults[0].at and not self._serve:
                 self._befall(nodes, faults.popleft())
-            nodes.check_all_run(done=[name for name in clients if self._has(f"{name}.done")])
+            nodes.check_all_run(done=[name for name in finite if self._has(f"{name}.done")])
             for event in desk.look(self._say):
                 self._emit(event)
             watch.processes.look()
@@ -288,10 +288,10 @@ class BenchRun:
                 if not self._control.is_dir():  # what is open could be written to for ever, and nobody would see it
                     raise BenchFault(f"{self.folder}: the run folder was taken away")
                 self._measure(links, cpu, watch)
-            if now >= tell and clients and not self._serve:
+            if now >= tell and finite and not self._serve:
                 tell = now + TELL_S
                 self._print(f"{Stage.RUNNING.value}: {count.look()}")
-            if clients and not self._serve and all(self._has(f"{name}.done") for name in clients):
+            if finite and not self._serve and all(self._has(f"{name}.done") for name in finite):
                 break
             if now > limit and not self._serve:
                 raise BenchFault(f"the time limit of {self.plan.time_limit_s:g} s is over")

@@ -28,7 +28,7 @@ from topologies.registry import RunRegistry
 
 ASK, ANSWER = "lanes-ask.json", "lanes-answer.json"
 PATIENCE_S = 15.0
-FIELDS = ("max_vls", "high_limit", "vlarb_high", "vlarb_low", "sl2vl", "frame_bytes")
+FIELDS = ("max_vls", "high_limit", "vlarb_high", "vlarb_low", "sl2vl", "frame_bytes", "backlogged")
 
 
 class Ask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

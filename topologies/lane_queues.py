@@ -87,7 +87,7 @@ def leaves(table: LaneTable, rate_bits_per_s: int, frame_bytes: int) -> tuple[Le
     found = [Leaf(lane, 0, packets * frames[lane], LEAF_RATE) for lane, packets in first.items()]
     for lane, packets in low.items():
         if lane not in first:
-            floor = low_floor(table, lane, rate_bits_per_s, frames, high.keys() | low.keys())
+            floor = low_floor(table, lane, rate_bits_per_s, frames, {*table.mix(), lane})
             found.append(Leaf(lane, 1, packets * frames[lane], max(LEAF_RATE, floor)))
     return tuple(sorted(found))
 

@@ -10,7 +10,7 @@ from testbed.command.exit_codes import CommandError, ExitCode
 from testbed.command.finished_run import find_run
 from testbed.command.places import SOURCE, is_root
 
-FIELDS = ("max-vls", "high-limit", "vlarb-high", "vlarb-low", "sl2vl", "frame-bytes")
+FIELDS = ("max-vls", "high-limit", "vlarb-high", "vlarb-low", "sl2vl", "frame-bytes", "backlogged")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -208,3 +208,25 @@ class AgentFinished(Event, frozen=True, tag="agent.finished"):
     """Turns that were answered."""
     duration: Nanoseconds
     """Since its scheduled start; its completion time where it finished."""
+
+
+class PortForecast(Event, frozen=True, tag="port.forecast"):
+    """What the exact arbiter says of the port into this node, before anything was sent (docs/models/isolation.md).
+
+    Times are of the bursts of this very run, from due until done; 0 where there are none.
+    """
+
+    kv: str
+    """How KV and collectives are laid on lanes: none, own, same or wrong."""
+    rate_bits_per_s: int
+    """Of the port."""
+    frame_bytes: int
+    """Of a full packet."""
+    window_packets: int
+    """Most KV packets at the port at once; its buffer holds more."""
+    burst_p50: Nanoseconds
+    burst_p99: Nanoseconds
+    floor_ppm: int
+    """Share of the port's bytes that KV keeps while the collectives' lane is backlogged too, in millionths."""
+    saturating: bool
+    """Whether collectives keep the port busy."""

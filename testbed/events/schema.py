@@ -39,6 +39,7 @@ from testbed.events.kv_events import (
     ForwardFinished,
     NodeLost,
     PathChosen,
+    PortForecast,
     ReadQueueMeasured,
     TransferFinished,
     TurnPlaced,
@@ -385,6 +386,7 @@ AnyEvent: TypeAlias = Union[  # noqa: UP007  # msgspec wants one flat tagged uni
     VerbsMeasured, WaitMeasured, HostChanged, FaultInjected,
     TurnPlaced, PathChosen, TurnStage, TransferFinished, CollectiveFinished, ForwardFinished, EngineMeasured,
     AttentionMeasured, ReadQueueMeasured, BufferMeasured, BlockRejected, ChunkServed, NodeLost, TurnReplaced,
+    PortForecast,
     AgentStarted, AgentFinished,
 ]  # fmt: skip
 """The whole schema as one tagged union."""

@@ -14,6 +14,7 @@ import msgspec
 from testbed.events.schema import HostProvisioned
 from testbed.experiment.blink_system import BLINK
 from testbed.experiment.dualpath_system import DUALPATH
+from testbed.experiment.lanes_system import LANES
 from testbed.experiment.outlines import NodeAssembly, Surroundings, System
 from testbed.experiment.plan import Plan
 from testbed.serving.text_model import bundled_text
@@ -22,7 +23,7 @@ from testbed.workload.client import OpenLoopClient
 from testbed.workload.prompts import PromptSource
 from testbed.workload.schedule import read_workload, schedule
 
-SYSTEMS: dict[str, System] = {row.kind: row for row in (BLINK, DUALPATH)}
+SYSTEMS: dict[str, System] = {row.kind: row for row in (BLINK, DUALPATH, LANES)}
 """Every system that an experiment can name."""
 
 

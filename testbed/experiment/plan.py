@@ -148,6 +148,8 @@ class Plan(msgspec.Struct, frozen=True):
     """The same for answers, where it is another one; only a twin's is (`testbed.experiment.twin`)."""
     wire_latency: int = 1_000
     """One way from NIC to NIC under the simulated clock, in true nanoseconds (`WireSettings.latency`)."""
+    ack_timeout: int | None = None
+    """Local ACK timeout of every queue pair, as 4.096 us x 2^this; None takes each wire's own."""
     workload_seed: int = 0
     """Seed of the schedule: the same for all systems and sweep points that are compared."""
     trial: str = ""
@@ -164,6 +166,13 @@ class Plan(msgspec.Struct, frozen=True):
     """Real parts in place of emulated ones; empty in a simulation."""
     wire_profile: WireProfile | None = None
     """What the bench's wire can do, as the planner took it; None in a plan that was made without."""
+
+    def finite_nodes(self) -> list[str]:
+        """Nodes that say when their work has ended, and with it the run: clients; without any, prefill nodes."""
+        for role in ("client", "prefill"):
+            if found := [node.name for node in self.nodes if node.role == role]:
+                return found
+        return []
 
     def node(self, name: str) -> NodePlan:
         """The node `name`. Raises KeyError if the plan has none."""

@@ -93,6 +93,7 @@ def compile_plan(
         time_limit_s=spec.time_limit_s,
         nodes_as=spec.nodes,
         wire=spec.network.wire,
+        ack_timeout=spec.network.ack_timeout,
         front_delay=from_microseconds(spec.network.front.delay_us),
         workload_seed=place.workload_seed(spec.seed),
         trial=trial,

@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import NamedTuple, Protocol, runtime_checkable
 
+import msgspec
+
 from testbed.clocks.front_network import FrontNetwork
 from testbed.clocks.simulated import Simulation
 from testbed.events.fidelity_events import FaultInjected
@@ -32,6 +34,7 @@ from testbed.experiment.outlines import Surroundings
 from testbed.experiment.plan import FaultPlan, Plan
 from testbed.experiment.run_folder import Outcome, RunFolder
 from testbed.machine import Event
+from testbed.network.connection import local_ack_timeout
 from testbed.network.memory_region import LocalMemory, PlainMemory
 from testbed.network.wires import FlowWire, PacketWire, WireSettings
 from testbed.serving.tokens import Vocabulary, deepseek_vocabulary
@@ -118,6 +121,8 @@ def simulate(
 def make_wire(plan: Plan, memories: Mapping[tuple[str, str], LocalMemory]) -> FlowWire | PacketWire:
     """The simulated wire that the plan asks for."""
     settings = WireSettings(latency=plan.wire_latency)
+    if plan.ack_timeout is not None:
+        settings = msgspec.structs.replace(settings, retransmission_timeout=local_ack_timeout(plan.ack_timeout))
     if plan.wire == "packet":
         return PacketWire(plan, memories, settings=settings, rng=stream(plan.seed, "wire"))
     return FlowWire(plan, memories, settings=settings)

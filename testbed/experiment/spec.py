@@ -69,6 +69,9 @@ class NetworkSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     wire: Literal["flow", "packet"] = "flow"
     """How the simulated clock carries RDMA: `flow` shares ports as fluids do, `packet` arbitrates every packet."""
+    ack_timeout: Annotated[int, msgspec.Meta(ge=8, le=24)] | None = None
+    """InfiniBand's local ACK timeout: after 4.096 us x 2^this without progress a queue pair sends again. None: 14 under
+    the simulated clock, 15 in a soft RNIC. More for lanes that are starved on purpose."""
     compute: ComputeNetwork = ComputeNetwork()
     """Between DPUs and GPUs, and between the GPUs of engines."""
     storage: StorageNetwork = StorageNetwork()

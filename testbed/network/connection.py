@@ -30,6 +30,11 @@ RENEWAL_STRIDE: Final = 0x61C887
 comes again before 2**24 renewals (2**24 divided by the golden ratio squared, as hashes spread integers)."""
 
 
+def local_ack_timeout(code: int) -> Nanoseconds:
+    """The retransmission timeout of a code of ibv_modify_qp(3): 4.096 µs × 2^code."""
+    return 4_096 << code
+
+
 class ConnectionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How one end of a reliable connection behaves; both ends take the same path MTU."""
 

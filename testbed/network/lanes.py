@@ -24,6 +24,10 @@ class LaneTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Ethernet frame that a lane's backlog is made of, as `0:1082,2:106`; lanes not named: a full packet of the path
     MTU. Only the kernel's queues need it, which serve bytes and not packets (docs/models/lanes.md)."""
 
+    backlogged: str = ""
+    """Lanes that have something to send when the low table is starved, as `0,2`; empty: all. The kernel gives a lane of
+    the low table alone its exact share of that mix as a floor (docs/models/lanes.md)."""
+
     def __post_init__(self) -> None:
         """Raises ValueError (msgspec names the path) for strings that OpenSM would not take either."""
         if not 1 <= self.max_vls <= 15:
@@ -33,6 +37,7 @@ class LaneTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if len(self.sl2vl.split(",")) > SERVICE_LEVELS:
             raise ValueError(f"sl2vl names {len(self.sl2vl.split(','))} lanes; allowed are 1 to {SERVICE_LEVELS}")
         self.frames()
+        self.mix()
         sendable = {lane for lane, weight in (*self.high(), *self.low()) if weight}
         for level in range(SERVICE_LEVELS):
             lane = self.lane_of(level)
@@ -56,6 +61,12 @@ class LaneTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if len(dict(found)) < len(found):
             raise ValueError(f"frame_bytes names a lane twice: {self.frame_bytes}")
         return dict(found)
+
+    def mix(self) -> tuple[int, ...]:
+        """The lanes that `backlogged` names; all of them where it names none."""
+        if not self.backlogged:
+            return tuple(range(self.max_vls))
+        return tuple(_integer("backlogged", word, 0, self.max_vls - 1) for word in self.backlogged.split(","))
 
     def lane_of(self, service_level: int) -> int:
         """The virtual lane of a service level 0 to 15."""

@@ -50,6 +50,7 @@ NOT_RECORDED = {
     "turn.replaced": "DualPath has no recording yet",
     "agent.started": "DualPath has no recording yet",
     "agent.finished": "DualPath has no recording yet",
+    "port.forecast": "only a run of kind lanes logs it; tests/testbed/dualpath/test_isolation.py has one",
     "verb.failed": "a healthy wire never causes one; the wires' conformance suite cuts it",
 }
 

@@ -1,0 +1,231 @@
+"""Isolation by lanes, alone: engines that exchange tokens in bursts, and one that pushes KV into one of them.
+
+No model, no turn: what is asked is whether the lane of KV leaves collectives undisturbed, what KV keeps, and what
+happens where both share a lane (DualPath A.1; the paper has no such figure, design dualpath 1.15). Two machines: a
+`Burster` an engine, which asks its collective for exchanges at moments that all members know, or all the time; a
+`Pusher`, which keeps KV waiting at the traffic manager. Both stop by themselves. The forecast of the port, which the
+run is held against, is `testbed.network.port_forecast`'s; one burster logs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Annotated, Literal
+
+import msgspec
+
+from testbed.dualpath.collectives import machine_name
+from testbed.dualpath.local_messages import TRAFFIC, Exchange, Exchanged, Move, Moved, Piece
+from testbed.dualpath.service_levels import COLLECTIVE, KV
+from testbed.events.kv_events import PortForecast
+from testbed.machine import (
+    NOTHING,
+    Deliver,
+    Effect,
+    Effects,
+    Emit,
+    Message,
+    RemoteAddress,
+    UnexpectedMessage,
+)
+from testbed.units import MILLISECOND, SECOND, Nanoseconds
+
+HOP = "de3-5-hbm"
+"""The hop that the pushed KV stands for: HBM of a decode engine to HBM of a prefill engine."""
+PAYLOAD = 4096
+"""Of a full packet."""
+
+
+class IsolationParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a run of `kind = "lanes"` is made of. Times are true ones."""
+
+    kv: Literal["none", "own", "same", "wrong"] = "own"
+    """No KV; KV and collectives at their own service levels; KV at the collectives' level; the two levels swapped.
+    Which lane a level has is the fabric's table to say."""
+    load: Literal["bursts", "saturating"] = "bursts"
+    """Collectives at given moments, or two at once without a pause (two micro-batches), all sent to one member."""
+    members: Annotated[int, msgspec.Meta(ge=2, le=16)] = 2
+    """Prefill-like nodes of one engine each, pe0, pe1, …; KV is pushed into the last one."""
+    burst_packets: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 48
+    """Full packets that a member sends to each other one in a collective."""
+    bursts: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 120
+    """How many of them; ignored where collectives saturate."""
+    period: Annotated[Nanoseconds, msgspec.Meta(ge=1_000)] = 120 * MILLISECOND
+    """Mean time from one to the next. Must be longer than a burst takes beside KV in its lane."""
+    duration: Annotated[Nanoseconds, msgspec.Meta(ge=1_000)] = 10 * SECOND
+    """How long collectives saturate the port."""
+    kv_message_packets: Annotated[int, msgspec.Meta(ge=1, le=256)] = 64
+    """Packets of one WRITE of KV. Where collectives saturate it is one, so that each low packet is seen."""
+    kv_messages: Annotated[int, msgspec.Meta(ge=1, le=64)] = 8
+    """WRITEs that wait or are under way at once: more than a window, so that KV always has something to send."""
+
+    @property
+    def groups(self) -> int:
+        """Groups of all members that exchange independently."""
+        return 2 if self.load == "saturating" else 1
+
+    @property
+    def levels(self) -> tuple[int, int]:
+        """Service levels of the queue pairs of collectives and of KV."""
+        return {"same": (COLLECTIVE, COLLECTIVE), "wrong": (KV, COLLECTIVE)}.get(self.kv, (COLLECTIVE, KV))
+
+    @property
+    def packets_of_kv(self) -> int:
+        """Packets of one WRITE of KV."""
+        return 1 if self.load == "saturating" else self.kv_message_packets
+
+    @property
+    def end(self) -> Nanoseconds:
+        """Nothing new is begun from here on."""
+        return self.duration if self.load == "saturating" else (self.bursts + 1) * self.period
+
+
+def node_names(parameters: IsolationParameters) -> tuple[list[str], str]:
+    """The members' nodes, and the one that pushes KV."""
+    return [f"pe{number}" for number in range(parameters.members)], "de0"
+
+
+def moments(parameters: IsolationParameters, rng: Random) -> list[Nanoseconds]:
+    """When bursts are due: about a period apart, never in step with anything."""
+    half = parameters.period // 2
+    return [(turn + 1) * parameters.period - half // 2 + rng.randrange(half) for turn in range(parameters.bursts)]
+
+
+class Burster:
+    """Asks for the collectives of one engine in one group. `forecast` is logged when the run begins."""
+
+    def __init__(
+        self,
+        parameters: IsolationParameters,
+        place: int,
+        group: int,
+        due: Sequence[Nanoseconds],
+        forecast: PortForecast | None = None,
+    ) -> None:
+        self.name = f"burster{group}"
+        self._parameters = parameters
+        self._place = place
+        self._to = machine_name(group)
+        self._due = list(due)
+        self._forecast = forecast
+        self._sequence = 0
+        self._next: Nanoseconds | None = 0
+        self.ended = 0
+        """Collectives that have ended, well or not."""
+        self.failed = 0
+
+    @property
+    def done(self) -> bool:
+        """Nothing more is asked for, and nothing is under way."""
+        return self._next is None and self.ended == self._sequence
+
+    @property
+    def remaining(self) -> int:
+        """Collectives that are known to come or under way."""
+        return len(self._due) + self._sequence - self.ended
+
+    def receive(self, now: Nanoseconds, message: Message) -> Effects:
+        """Takes the end of its collective. Raises `UnexpectedMessage` for anything else."""
+        if not isinstance(message, Exchanged) or self.ended == self._sequence:
+            raise UnexpectedMessage(self.name, message)
+        self.ended += 1
+        if message.failure:
+            # The queue pair is lost; nothing that is asked of it later would end otherwise.
+            self.failed += 1
+            self._due, self._next = [], None
+            return NOTHING
+        self._plan(now)
+        return NOTHING
+
+    def wake(self, now: Nanoseconds) -> Effects:
+        """Begins the collective that is due."""
+        if self._next is None or now < self._next:
+            return NOTHING
+        effects: list[Effect] = []
+        if self._forecast is not None:
+            effects.append(Emit(self._forecast))
+            self._forecast = None
+        if self._sequence == 0 and self._parameters.load == "bursts" and now < self._due[0]:
+            self._next = self._due[0]
+            return effects
+        if self._due:
+            self._due.pop(0)
+        self._sequence += 1
+        self._next = None
+        exchange = Exchange(
+            owner=self.name,
+            ticket=self._sequence,
+            operation="dispatch" if self._sequence % 2 else "combine",
+            sequence=self._sequence,
+            bytes_to_each=self._sizes(),
+        )
+        effects.append(Deliver(self._to, exchange))
+        return effects
+
+    def deadline(self) -> Nanoseconds | None:
+        """When the next collective is due."""
+        return self._next
+
+    def _plan(self, now: Nanoseconds) -> None:
+        if self._parameters.load == "saturating":
+            self._next = now if now < self._parameters.end else None
+        else:
+            self._next = max(now, self._due[0]) if self._due else None
+
+    def _sizes(self) -> tuple[int, ...]:
+        members, size = self._parameters.members, self._parameters.burst_packets * PAYLOAD
+        if self._parameters.load == "saturating":  # to the last member alone, so that its port has more than it carries
+            return tuple(size if peer == members - 1 != self._place else 0 for peer in range(members))
+        return tuple(0 if peer == self._place else size for peer in range(members))
+
+
+class Pusher:
+    """Keeps so many moves of KV at the traffic manager until the run's collectives have ended."""
+
+    name = "pusher"
+
+    def __init__(
+        self, parameters: IsolationParameters, peer: str, remote: RemoteAddress, room: int, region: str
+    ) -> None:
+        self._parameters = parameters
+        self._peer = peer
+        self._remote = remote
+        self._region = region
+        self._size = parameters.packets_of_kv * PAYLOAD
+        self._slots = max(1, room // self._size)
+        self._ticket = 0
+        self._begun = False
+
+    def receive(self, now: Nanoseconds, message: Message) -> Effects:
+        """Takes the end of a move and asks for the next. Raises `UnexpectedMessage` for anything else."""
+        if not isinstance(message, Moved):
+            raise UnexpectedMessage(self.name, message)
+        return NOTHING if message.failure or now >= self._parameters.end else (self._move(),)
+
+    def wake(self, now: Nanoseconds) -> Effects:  # noqa: ARG002  # the contract's shape
+        """Begins."""
+        if self._begun:
+            return NOTHING
+        self._begun = True
+        return [self._move() for _ in range(self._parameters.kv_messages)]
+
+    def deadline(self) -> Nanoseconds | None:
+        """0 until it has begun."""
+        return None if self._begun else 0
+
+    def _move(self) -> Deliver:
+        self._ticket += 1
+        offset = self._ticket % self._slots * self._size
+        move = Move(
+            owner=self.name,
+            ticket=self._ticket,
+            hop=HOP,
+            request="isolation",
+            layer=0,
+            interface="cnic0",
+            peer=self._peer,
+            remote=self._remote.at(offset),
+            pieces=(Piece(self._region, offset, self._size),),
+        )
+        return Deliver(TRAFFIC, move)
