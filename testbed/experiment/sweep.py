@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from testbed.workload.schedule import Workload, requests_in
 from testbed.workload.streams import derived_seed
 
 Point = tuple[tuple[str, Any], ...]
@@ -47,6 +48,11 @@ def count_places(systems: int, sweep: Mapping[str, list[Any]], repeats: int) -> 
     for values in sweep.values():
         number *= len(values)
     return number
+
+
+def count_requests(workload: Workload, experiment: int) -> int:
+    """How many requests the first trial sends, turns of agents included; 0 is open-ended."""
+    return requests_in(workload, Place("", (), 0).workload_seed(experiment))
 
 
 def places(systems: list[str], sweep: Mapping[str, list[Any]], repeats: int) -> list[Place]:

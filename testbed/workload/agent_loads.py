@@ -15,11 +15,11 @@ import msgspec
 from testbed.units import Nanoseconds, from_seconds
 from testbed.workload.arrivals import Arrivals
 from testbed.workload.packed_trajectories import pack, unpack
-from testbed.workload.paper_table import COLUMNS, draw
+from testbed.workload.paper_table import COLUMNS, Columns, draw, shapes
 from testbed.workload.recorded_sessions import Input, cut_to, shrink_to
 from testbed.workload.streams import derived_seed, stream
 from testbed.workload.traces import TraceFormat
-from testbed.workload.trajectories import Trajectory, for_agents, in_streams, of_lengths, without_pauses
+from testbed.workload.trajectories import Trajectory, for_agents, in_streams, of_lengths, originals, without_pauses
 
 Tokens: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=10_000_000)]
 Turns: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
@@ -53,6 +53,10 @@ class _Load(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         """The trajectories that are no copies, at least one."""
         raise NotImplementedError
 
+    def turn_counts(self, seed: int) -> list[int]:
+        """How many turns each of the found trajectories has."""
+        return [len(trajectory.rounds) for trajectory in self.found(seed)]
+
     def trajectories(self, seed: int) -> list[Trajectory]:
         """One for each agent."""
         return for_agents(self.found(seed), self.agents, seed, prepended=self.prepended_tokens)
@@ -69,6 +73,10 @@ class FixedTrajectories(_Load, frozen=True, tag="fixed"):
     """New tokens of every later prompt."""
     generate: Tokens = 32
     """Tokens of every answer."""
+
+    def turn_counts(self, seed: int) -> list[int]:  # noqa: ARG002  # one shape for all kinds
+        """The same for all."""
+        return [self.turns] * self.agents
 
     def found(self, seed: int) -> list[Trajectory]:
         """As many as there are agents."""
@@ -90,12 +98,19 @@ class TableTrajectories(_Load, frozen=True, tag="table"):
 
     def found(self, seed: int) -> list[Trajectory]:
         """`found_trajectories` of them."""
-        columns = COLUMNS[self.row].scaled(self.max_tokens, self.turns)
-        drawn = draw(columns, self.found_trajectories, seed)
+        drawn = draw(self._columns, self.found_trajectories, seed)
         return [
             of_lengths(derived_seed(seed, "agent", number), lengths, f"table {self.row}")
             for number, lengths in enumerate(drawn)
         ]
+
+    def turn_counts(self, seed: int) -> list[int]:
+        """How many turns each of them has."""
+        return [turns for _, turns in shapes(self._columns, self.found_trajectories, seed)]
+
+    @property
+    def _columns(self) -> Columns:
+        return COLUMNS[self.row].scaled(self.max_tokens, self.turns)
 
 
 class FileTrajectories(_Load, frozen=True, tag="file"):
@@ -154,4 +169,6 @@ AgentLoad: TypeAlias = FixedTrajectories | TableTrajectories | FileTrajectories
 
 def turns_in(load: AgentLoad, seed: int) -> int:
     """How many requests the agents will send in all."""
-    return sum(len(trajectory.rounds) for trajectory in load.trajectories(seed))
+    counts = load.turn_counts(seed)
+    copies = max(0, load.agents - len(counts))
+    return sum(counts[chosen] for chosen in originals(len(counts), load.agents, seed)) + copies

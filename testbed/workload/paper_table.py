@@ -81,14 +81,18 @@ COLUMNS = {
 
 def draw(columns: Columns, count: int, seed: int) -> list[list[tuple[int, int]]]:
     """(append, answer) lengths of each turn of `count` trajectories."""
+    return [
+        _rounds(columns, length, turns, stream(seed, "trajectory", number))
+        for number, (length, turns) in enumerate(shapes(columns, count, seed))
+    ]
+
+
+def shapes(columns: Columns, count: int, seed: int) -> list[tuple[int, int]]:
+    """(length, turns) of `count` trajectories."""
     lengths = _lengths(columns, count, stream(seed, "trajectory lengths"))
     turns = _turns(columns, count, stream(seed, "trajectory turns"))
-    drawn = []
-    for number, (length, many) in enumerate(zip(lengths, turns, strict=True)):
-        # Every turn has at least one token of each.
-        many = max(1, min(many, length // 2))
-        drawn.append(_rounds(columns, length, many, stream(seed, "trajectory", number)))
-    return drawn
+    # Every turn has at least one token of each.
+    return [(length, max(1, min(many, length // 2))) for length, many in zip(lengths, turns, strict=True)]
 
 
 def _lengths(columns: Columns, count: int, random: Random) -> list[int]:

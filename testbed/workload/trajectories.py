@@ -100,13 +100,20 @@ def for_agents(found: Sequence[Trajectory], agents: int, seed: int, *, prepended
     A copy begins with a round of its own: `prepended` random tokens and one token of answer (DualPath A.3). What an
     agent gets does not depend on how many there are (known fault 17).
     """
-    given = list(found[:agents])
-    for agent in range(len(given), agents):
-        original = found[stream(seed, "copy", agent).randrange(len(found))]
-        tokens = derived_seed(seed, "copied agent", agent)
-        first = of_lengths(tokens, [(prepended, 1)]).rounds
+    given = []
+    for agent, chosen in enumerate(originals(len(found), agents, seed)):
+        original = found[chosen]
+        if agent < len(found):
+            given.append(original)
+            continue
+        first = of_lengths(derived_seed(seed, "copied agent", agent), [(prepended, 1)]).rounds
         given.append(Trajectory((*first, *_behind(original.rounds, prepended + 1)), f"copy of {original.origin}"))
     return given
+
+
+def originals(found: int, agents: int, seed: int) -> list[int]:
+    """Which of `found` trajectories each agent plays; agents from number `found` on play copies."""
+    return [agent if agent < found else stream(seed, "copy", agent).randrange(found) for agent in range(agents)]
 
 
 def without_pauses(trajectory: Trajectory) -> Trajectory:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from testbed.experiment.complaints import SpecError
 from testbed.experiment.reading import spec_from_bytes
-from testbed.experiment.sweep import count_places
+from testbed.experiment.sweep import count_places, count_requests
 
 HEADING = 120
 """A question of at most so many characters is a page's heading; a longer one gives way to the title."""
@@ -60,7 +60,7 @@ def read_spec(text: str, *, overrides: list[str], where: str) -> SpecFacts:
         about=about,
         systems=tuple(spec.systems),
         seed=spec.seed,
-        requests=spec.workload.requests,
+        requests=count_requests(spec.workload, spec.seed),
         trials=count_places(len(spec.systems), spec.sweep, spec.repeats),
         dilation=spec.dilation,
         expectations=len(spec.expect),

@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.experiment.sweep import Place, count_places, labels, places, points
+from testbed.experiment.sweep import Place, count_places, count_requests, labels, places, points
+from testbed.workload.agent_loads import TableTrajectories, turns_in
+from testbed.workload.schedule import Workload
 
 SWEEP = {"workload.arrivals.rate_per_s": [4, 8], "systems.blink.max_batch": [16, 32, 64]}
 
@@ -66,3 +68,10 @@ def test_labels_are_names_that_any_folder_takes(value: object) -> None:
     assert len(label) < 60
     assert all(letter.isalnum() or letter in "._=-" for letter in label), label
     assert label.startswith("a-q=")
+
+
+def test_requests_are_counted_for_the_seed_that_the_first_trial_has() -> None:
+    assert count_requests(Workload(requests=9), 5) == 9
+    load = TableTrajectories(agents=4, found_trajectories=9, max_tokens=2_000, turns=6)
+    (first,) = places(["a"], {}, 1)
+    assert count_requests(Workload(trajectories=load), 5) == turns_in(load, first.workload_seed(5))

@@ -6,12 +6,10 @@ import msgspec
 import pytest
 
 from testbed.units import SECOND
-from testbed.workload.agent_loads import AgentLoad, FixedTrajectories, TableTrajectories, turns_in
+from testbed.workload.agent_loads import AgentLoad, FileTrajectories, FixedTrajectories, TableTrajectories, turns_in
 from testbed.workload.arrivals import Poisson
 from testbed.workload.schedule import read_workload, requests_in
-from testbed.workload.trajectories import facts
-
-SMALL = {"kind": "table", "agents": 6, "found_trajectories": 3, "max_tokens": 2_000, "turns": 5}
+from testbed.workload.trajectories import facts, of_lengths
 
 
 def test_offline_agents_start_together() -> None:
@@ -45,9 +43,20 @@ def test_a_workload_of_agents_says_how_many_requests_it_is() -> None:
     workload = read_workload({"trajectories": {"kind": "fixed", "agents": 4, "turns": 3}})
     assert requests_in(workload, 1) == 12
     assert requests_in(read_workload({"requests": 9}), 1) == 9
-    agents = read_workload({"trajectories": SMALL}).trajectories
-    assert agents is not None
-    assert turns_in(agents, 1) == sum(len(one.rounds) for one in agents.trajectories(1))
+
+
+@pytest.mark.parametrize("agents", [1, 3, 50])
+def test_turns_are_counted_without_making_them(agents: int) -> None:
+    loads: list[AgentLoad] = [
+        FixedTrajectories(agents=agents, turns=3),
+        TableTrajectories(agents=agents, found_trajectories=3, max_tokens=2_000, turns=5),
+        TableTrajectories(agents=agents, found_trajectories=7, max_tokens=4),
+        FileTrajectories(agents=agents, path="x", format="mooncake", input="delta").filled(
+            [of_lengths(1, [(5, 5)] * 4), of_lengths(2, [(7, 2)])]
+        ),
+    ]
+    for load in loads:
+        assert turns_in(load, 1) == sum(len(one.rounds) for one in load.trajectories(1))
 
 
 @pytest.mark.parametrize(
