@@ -31,7 +31,7 @@ def with_sessions(spec: Spec, folder: Path | None) -> tuple[Spec, list[Complaint
         return spec, []
     try:
         if not load.packed:
-            files = _files(_find(load.path, folder))
+            files = _files(load.path, folder)
             load = load.filled(parse(files, load.format, load.input, load.most_sessions))
         # Whether anything fits is known only now.
         load.found(spec.seed)
@@ -41,38 +41,38 @@ def with_sessions(spec: Spec, folder: Path | None) -> tuple[Spec, list[Complaint
     return msgspec.structs.replace(spec, workload=workload), []
 
 
-def _find(path: str, folder: Path | None) -> Path:
-    for place in ([folder] if folder is not None else []) + [TRACES]:
-        if (place / path).exists():
-            return place / path
-    where = f"{folder} and {TRACES}" if folder is not None else str(TRACES)
-    raise TraceError(path, "", f"there is no such file in {where}")
-
-
-def _files(path: Path) -> list[TraceFile]:
-    """The file, or every .json and .jsonl of a folder, by name."""
+def _files(told: str, folder: Path | None) -> list[TraceFile]:
+    """The file, or every .json and .jsonl of the folder, by name; called as the author wrote the path."""
+    if told.startswith("/") or ".." in told.split("/"):
+        raise TraceError(told, "", "a path leads from the experiment or from fixtures/traces downwards")
+    places = [place / told for place in (folder, TRACES) if place is not None]
+    path = next((place for place in places if place.exists()), None)
+    if path is None:
+        beside = "beside the experiment or " if folder is not None else ""
+        raise TraceError(told, "", f"there is no such file {beside}in fixtures/traces")
     if not path.is_dir():
-        return [TraceFile(str(path), _read(path, LARGEST_TRACE))]
+        return [TraceFile(told, _read(path, told, LARGEST_TRACE))]
     room = LARGEST_TRACE
     files = []
     for inside in sorted(path.iterdir()):
         if inside.suffix in {".json", ".jsonl"}:
-            files.append(TraceFile(str(inside), _read(inside, room)))
+            name = f"{told.rstrip('/')}/{inside.name}"
+            files.append(TraceFile(name, _read(inside, name, room)))
             room -= len(files[-1].data)
     if not files:
-        raise TraceError(str(path), "", "there is no .json or .jsonl file in this folder")
+        raise TraceError(told, "", "there is no .json or .jsonl file in this folder")
     return files
 
 
-def _read(path: Path, room: int) -> bytes:
+def _read(path: Path, told: str, room: int) -> bytes:
     try:
         # Without waiting: opening a pipe that nobody writes to would.
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise TraceError(str(path), "", "no regular file")
+                raise TraceError(told, "", "no regular file")
             data = file.read(room + 1)
     except OSError as fault:
-        raise TraceError(str(path), "", fault.strerror or str(fault)) from fault
+        raise TraceError(told, "", fault.strerror or str(fault)) from fault
     if len(data) > room:
-        raise TraceError(str(path), "", f"too large; a trace has at most {LARGEST_TRACE} bytes")
+        raise TraceError(told, "", f"too large; a trace has at most {LARGEST_TRACE} bytes")
     return data

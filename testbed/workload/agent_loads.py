@@ -116,7 +116,7 @@ class TableTrajectories(_Load, frozen=True, tag="table"):
 class FileTrajectories(_Load, frozen=True, tag="file"):
     """Recorded sessions (`testbed.workload.traces`)."""
 
-    path: Annotated[str, msgspec.Meta(pattern=r"^(?!.*\.\.)[A-Za-z0-9_-][A-Za-z0-9_./-]{0,199}$")]
+    path: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
     """File, or folder of files, beneath the experiment's own folder or fixtures/traces."""
     format: TraceFormat
     """Who wrote it."""

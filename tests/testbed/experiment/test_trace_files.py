@@ -83,7 +83,7 @@ def test_fitting_and_pauses() -> None:
 @pytest.mark.parametrize(
     ("settings", "complaint"),
     [
-        ({"path": "nothing.jsonl"}, "there is no such file in "),
+        ({"path": "nothing.jsonl"}, "nothing.jsonl: there is no such file in fixtures/traces"),
         ({"path": "README.md"}, "line 1: JSON is malformed"),
         ({"path": "claude-code", "format": "claude-code", "input": "cumulative", "max_tokens": 9, "fit": "cut"},
          "no session whose first turn fits in 9 tokens"),
@@ -100,7 +100,7 @@ def test_what_is_wrong_with_the_file_is_one_line_of_the_experiments_complaints(
     assert "\n" not in fault
 
 
-@pytest.mark.parametrize("path", ["/etc/passwd", "../secret.jsonl", "a/../../b", "", ".hidden", "a b"])
+@pytest.mark.parametrize("path", ["/etc/passwd", "../secret.jsonl", "a/../../b", "..", "", "nul\0byte", "x" * 201])
 def test_a_path_leads_nowhere_else(path: str, tmp_path: Path) -> None:
     (fault,) = faults(text(path=path), tmp_path)
     assert "workload.trajectories.path" in fault
