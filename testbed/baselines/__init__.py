@@ -1,0 +1,1 @@
+"""What the systems are compared with: foils made of the systems' own parts, with other parameters and policies."""
