@@ -24,8 +24,8 @@ def build(run: NodeRun) -> None:
     """Opens the node's disk and assembles the node. Raises KeyError without a folder, `BadTarget` for a bad one."""
     ask_for_turns(ACCELERATOR_TURN)
     folder = Path(os.environ[FOLDER_VARIABLE])
-    target = StorageTarget(folder)
     mount = run.plan.hardware.storage.get(run.name)
+    target = StorageTarget(folder, synced=mount is not None)
     if mount is not None:
         run.emit(HardwareEngaged("storage", run.name, mount.path, _facts(folder)))
     assembly = assemble_node(run.plan, run.name, Surroundings(run.memories))

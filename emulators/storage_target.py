@@ -61,12 +61,14 @@ class StorageFull(StorageFault):
 class StorageTarget:
     """Chunks under one folder. Not for several threads; several processes may read."""
 
-    def __init__(self, path: Path, *, room: int = 0, mounted: bool = True) -> None:
+    def __init__(self, path: Path, *, room: int = 0, mounted: bool = True, synced: bool = True) -> None:
         """Opens the folder. `room` bytes must be free; with `mounted` it may not be on the root's file system.
 
-        Raises `BadTarget`.
+        Without `synced`, writes are on the device when they return, but neither the device nor the file system's own
+        records are flushed: enough for an image that does not outlive its run. Raises `BadTarget`.
         """
         self.path = path
+        self._synced = synced
         _check(path, room, mounted=mounted)
         self._buffer = mmap.mmap(-1, BLOCK)  # anonymous memory is aligned to pages, as O_DIRECT asks
         for number in range(_SPREAD):
@@ -82,7 +84,7 @@ class StorageTarget:
         draft = final.with_name(f"{final.name}.new")
         self._put(draft, name, version, data)
         draft.rename(final)
-        _sync_folder(final.parent)
+        self._sync_folder(final.parent)
 
     def write_draft(self, name: str, version: int, data: bytes | memoryview) -> None:
         """Puts a version beside the chunk, whose own one stays, until `commit` or `drop`.
@@ -100,7 +102,7 @@ class StorageTarget:
             self._draft(name, version).rename(final)
         except FileNotFoundError:
             raise NoChunk(f"{name}: there is no draft of version {version}") from None
-        _sync_folder(final.parent)
+        self._sync_folder(final.parent)
 
     def drop(self, name: str, version: int) -> None:
         """A draft is given up; nothing happens if there is none."""
@@ -123,7 +125,7 @@ class StorageTarget:
         buffer[BLOCK : BLOCK + len(data)] = data
         buffer[BLOCK + len(data) : size] = bytes(size - BLOCK - len(data))
         try:
-            _write_whole(draft, memoryview(buffer)[:size])
+            _write_whole(draft, memoryview(buffer)[:size], synced=self._synced)
         except OSError as fault:
             with suppress(OSError):
                 draft.unlink(missing_ok=True)
@@ -164,7 +166,7 @@ class StorageTarget:
             self._file(name).unlink()
         except FileNotFoundError:
             raise NoChunk(f"{name}: there is no such chunk") from None
-        _sync_folder(self._file(name).parent)
+        self._sync_folder(self._file(name).parent)
 
     def names(self) -> list[str]:
         """Every chunk, in order of its name."""
@@ -184,6 +186,15 @@ class StorageTarget:
             return os.open(self._file(name), os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)
         except FileNotFoundError:
             raise NoChunk(f"{name}: there is no such chunk") from None
+
+    def _sync_folder(self, path: Path) -> None:
+        if not self._synced:
+            return
+        folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
     def _room(self, size: int) -> mmap.mmap:
         if len(self._buffer) < size:
@@ -249,20 +260,13 @@ def _whole_blocks(size: int) -> int:
     return -(-size // BLOCK) * BLOCK
 
 
-def _write_whole(path: Path, view: memoryview) -> None:
+def _write_whole(path: Path, view: memoryview, *, synced: bool) -> None:
     file = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_DIRECT | os.O_CLOEXEC, 0o600)
     try:
         done = 0
         while done < len(view):
             done += os.write(file, view[done:])
-        os.fsync(file)
+        if synced:
+            os.fsync(file)
     finally:
         os.close(file)
-
-
-def _sync_folder(path: Path) -> None:
-    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
