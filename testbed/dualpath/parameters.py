@@ -86,6 +86,10 @@ class DualPathParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     since a burst of assignments would else all see the same queue."""
     fetch_period: Nanoseconds = 10 * MILLISECOND
     """How often leader engines fetch when nothing else makes them. Not stated; our choice."""
+    unstored_context: Literal["wait", "compute"] = "wait"
+    """What becomes of a turn whose context is still on its way to storage: it waits until its agent's last turn has
+    persisted all, or computes those blocks again. Not stated; our choice, since the paper's hit length is the
+    context's, computed by the client (A.3), and does not depend on how fast a write is."""
     hbm_counted_at: Literal["assignment", "report"] = "assignment"
     """Whether a turn's KV counts against a decode engine's free HBM from its assignment on, or only once the engine has
     it and reports so. Not stated; our choice, since the paper's reason is "less risk of HBM exhaustion"."""

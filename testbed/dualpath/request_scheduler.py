@@ -61,6 +61,10 @@ class RequestScheduler:
         """Assignments that still count at an engine."""
         self._gone: set[str] = set()
         """Those that were taken back and are over: a node that was taken for lost may still speak of them."""
+        self._last: dict[int, Attempt] = {}
+        """Of each agent: the attempt of its last turn, while that still counts at an engine."""
+        self._held: dict[int, list[TurnRecord]] = {}
+        """Each agent's turns that wait until its last one has persisted all."""
         self._stored: dict[int, tuple[int, int]] = {}
         """Of each agent: its last turn of which blocks are known to be in storage, and how many Full Blocks."""
         self._arrivals = 0
@@ -123,6 +127,11 @@ class RequestScheduler:
         self._arrivals += 1
         self._open[turn.name] = record
         self._emit(TurnStage(turn.name, "queued"))
+        parameters = self._parameters
+        waits = parameters.unstored_context == "wait" and parameters.persist and parameters.read_path != "bypass"
+        if waits and turn.agent in self._last:
+            self._held.setdefault(turn.agent, []).append(record)
+            return
         self.queues.add(record)
         self._place_in_turn(now)
 
@@ -192,7 +201,7 @@ class RequestScheduler:
     def _assign(self, now: Nanoseconds, record: TurnRecord, engine: int) -> None:
         record.move(TurnMove.GIVE_DECODE)
         attempt = Attempt(record, record.prefill, engine)
-        self._attempts[attempt.name] = attempt
+        self._attempts[attempt.name] = self._last[record.turn.agent] = attempt
         (pe, prefill), (de, decode) = self.queues.prefill.place_of(attempt.prefill), self.queues.decode.place_of(engine)
         hits = self._hits(record)
         queues = self.queues.read_queues.of(pe), self.queues.read_queues.of(de)
@@ -254,7 +263,7 @@ class RequestScheduler:
         elif attempt.over:
             self._take_back(now, [attempt], f"ended after {attempt.produced} of {record.turn.generate_tokens} tokens")
         if attempt.over:
-            self._forget(attempt)
+            self._forget(now, attempt)
 
     def _release(self, attempt: Attempt, *, prefill: bool) -> None:
         """One side is done: it counts no more at its engine."""
@@ -266,13 +275,26 @@ class RequestScheduler:
             self.queues.decode.take(attempt.decode, record.length, record.blocks)
             attempt.decode = NOWHERE
 
-    def _forget(self, attempt: Attempt) -> None:
+    def _forget(self, now: Nanoseconds, attempt: Attempt) -> None:
         del self._attempts[attempt.name]
+        agent = attempt.record.turn.agent
+        if self._last.get(agent) is attempt:
+            del self._last[agent]
+            self._go_on(now, self._held.pop(agent, []))
         if attempt.void:
             self._gone.add(attempt.name)
             return
         attempt.record.move(TurnMove.END)
         del self._open[attempt.record.turn.name]
+
+    def _go_on(self, now: Nanoseconds, records: Sequence[TurnRecord]) -> None:
+        """Turns whose context is in storage now."""
+        for record in records:
+            if nobody := self.queues.nobody_left():
+                self._fail(record, nobody)
+            else:
+                self.queues.add(record)
+        self._place_in_turn(now)
 
     def _take_back(self, now: Nanoseconds, attempts: Sequence[Attempt], reason: str) -> None:
         """Attempts that came to nothing: their turns wait again, in order of arrival, or fail."""
@@ -305,12 +327,12 @@ class RequestScheduler:
         for other in self._heard:
             self._post(other, NodeGone(node))
         self.queues.lose(node)
-        self._take_back(now, self._cut_off(node), reason)
+        self._take_back(now, self._cut_off(now, node), reason)
         if nobody := self.queues.nobody_left():
             for record in self.queues.drain():
                 self._fail(record, nobody)
 
-    def _cut_off(self, node: str) -> list[Attempt]:
+    def _cut_off(self, now: Nanoseconds, node: str) -> list[Attempt]:
         """Attempts of which an open side is on `node`: that side is over. Gives those that must be redone."""
         redone = []
         for attempt in list(self._attempts.values()):
@@ -323,7 +345,7 @@ class RequestScheduler:
                 redone.append(attempt)
                 attempt.void = True
             if attempt.over:
-                self._forget(attempt)
+                self._forget(now, attempt)
         return redone
 
     # --- effects ------------------------------------------------------------------------------------------------

@@ -68,7 +68,7 @@ def test_the_engine_that_was_chosen_is_carried_from_end_to_end():
 
 
 def test_hits_are_the_full_blocks_of_the_context_that_are_in_storage():
-    desk = Desk()
+    desk = Desk(unstored_context="compute")
     desk.submit(a_turn(append=1_000, answer=10))
     desk.fetch_all()
     desk.serve(desk.assigned[0], persisted=15)
@@ -85,8 +85,38 @@ def test_hits_are_the_full_blocks_of_the_context_that_are_in_storage():
     assert desk.assigned[3].hit_blocks == 0
 
 
-def test_hits_count_what_is_stored_when_the_turn_is_placed_and_a_late_word_of_an_older_turn_is_not_taken():
+def test_a_turn_waits_until_its_agents_last_one_has_persisted_all():
     desk = Desk()
+    desk.submit(a_turn(append=1_000, answer=1))
+    desk.fetch_all()
+    first = desk.assigned[0]
+    desk.take(Produced(first.turn.name, 1))
+    desk.submit(a_turn("a0000.t001", number=1, context=1_001, append=23), a_turn("a0001.t000", agent=1))
+    desk.end(first, decode=False)
+    desk.fetch_all()
+    assert [each.turn.name for each in desk.assigned[1:]] == ["a0001.t000"]
+    desk.take(BlocksPersisted(first.turn.name, 15))
+    desk.end(first, prefill=False)
+    desk.fetch_all()
+    assert [(each.turn.name, each.hit_blocks) for each in desk.assigned[2:]] == [("a0000.t001", 15)]
+    for each in desk.assigned[1:]:
+        desk.serve(each)
+    assert desk.empty()
+
+
+@pytest.mark.parametrize("setting", [{"read_path": "bypass"}, {"persist": False}, {"unstored_context": "compute"}])
+def test_nothing_waits_for_storage_where_there_is_nothing_to_wait_for_or_it_is_not_wanted(setting):
+    desk = Desk(**setting)
+    desk.submit(a_turn(append=1_000, answer=1))
+    desk.fetch_all()
+    desk.take(Produced("a0000.t000", 1))
+    desk.submit(a_turn("a0000.t001", number=1, context=1_001, append=23))
+    desk.fetch_all()
+    assert len(desk.assigned) == 2
+
+
+def test_hits_count_what_is_stored_when_the_turn_is_placed_and_a_late_word_of_an_older_turn_is_not_taken():
+    desk = Desk(unstored_context="compute")
     desk.submit(a_turn(append=1_000, answer=10))
     desk.fetch_all()
     for _ in range(10):

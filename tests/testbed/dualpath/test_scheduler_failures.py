@@ -70,6 +70,27 @@ def test_a_prefill_node_that_is_lost_after_its_part_harms_nobody():
     assert desk.empty()
 
 
+@pytest.mark.parametrize("role", ["prefill", "decode"])
+def test_a_turn_that_waits_for_its_context_goes_on_or_fails_when_the_node_that_stores_it_is_lost(role):
+    desk = Desk(prefill=1, decode=2 if role == "prefill" else 1)
+    desk.submit(a_turn(append=1_000, answer=1))
+    for _ in range(2):
+        desk.fetch_all()
+    first = desk.assigned[0]
+    desk.take(Produced(first.turn.name, 1))
+    desk.end(first, decode=False)
+    desk.submit(a_turn("a0000.t001", number=1, context=1_001, append=23))
+    lose(desk, first.decode_node)
+    if role == "decode":
+        assert desk.told[-1] == TurnFailed("a0000.t001", "no decode node is left")
+    else:
+        for _ in range(2):
+            desk.fetch_all()
+        assert (desk.assigned[1].turn.name, desk.assigned[1].hit_blocks) == ("a0000.t001", 0)
+        desk.serve(desk.assigned[1])
+    assert desk.empty()
+
+
 def test_an_answered_turn_is_not_placed_again_when_a_node_that_still_holds_it_is_lost():
     desk = Desk(prefill=2)
     desk.submit(a_turn(answer=1))
@@ -281,7 +302,7 @@ def test_every_turn_is_answered_or_failed_once_and_nothing_is_held_at_drain(hist
         desk.now += 1
         if act == "submit":
             names.append(f"a{len(names):04d}.t000")
-            desk.submit(a_turn(names[-1], agent=len(names), append=1 + number % 5_000, answer=1 + number % 7))
+            desk.submit(a_turn(names[-1], agent=number % 9, append=1 + number % 5_000, answer=1 + number % 7))
         elif act == "fetch":
             desk.fetch(live[number % len(live)])
         elif act == "lose" and number % 3 == 0 and len(live) > 1:

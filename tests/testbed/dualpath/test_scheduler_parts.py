@@ -113,7 +113,7 @@ def test_the_page_draws_the_table_of_turns_and_has_the_parameters_with_their_def
     page = (PAGES / "request_scheduler.md").read_text()
     assert re.findall(r"```mermaid\n(.*?)```", page, re.DOTALL) == [TURN_TABLE.mermaid()]
     found = re.findall(r"^\| `(\w+)` \| (\S+) \|", page, re.MULTILINE)
-    assert len(found) == 16
+    assert len(found) == 17
     for name, default in found:
         value = getattr(DualPathParameters(), name)
         assert default == ("none" if value is None else f"{value:,}" if isinstance(value, int) else value)
