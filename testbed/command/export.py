@@ -10,8 +10,9 @@ from testbed.command.conduct import refuse_if_conducted
 from testbed.command.exit_codes import CommandError, ExitCode
 from testbed.command.finished_run import find_run
 from testbed.experiment.complaints import SpecError
-from testbed.experiment.conclusion import conclude, read_run_spec, timelines_of
+from testbed.experiment.conclusion import conclude, read_run_spec, timelines_of, traffic_of
 from testbed.experiment.export_csv import export_csv
+from testbed.experiment.export_csv_traffic import export_traffic
 from testbed.experiment.export_json import export_json
 from testbed.experiment.export_junit import export_junit
 from testbed.experiment.export_perfetto import export_perfetto
@@ -27,7 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", choices=FORMATS, required=True, help="perfetto: open in ui.perfetto.dev")
     parser.add_argument(
         "--out", type=Path, metavar="PATH",
-        help="file to write (for csv: a folder for requests.csv and tokens.csv); default: standard output",
+        help="file to write (for csv: a folder for requests.csv and tokens.csv, and with KV traffic for turns.csv and "
+        "transfers.csv); default: standard output",
     )  # fmt: skip
 
 
@@ -57,12 +59,17 @@ def exported(folder: RunFolder, form: str) -> dict[str, bytes]:
     """The export's files by name."""
     match form:
         case "perfetto":
-            return {"trace.json": export_perfetto(timelines_of(folder))}
+            return {"trace.json": export_perfetto(timelines_of(folder), traffic_of(folder))}
         case "csv":
             files = export_csv(timelines_of(folder))
-            return {"requests.csv": files.requests.encode(), "tokens.csv": files.tokens.encode()}
+            found = {"requests.csv": files.requests.encode(), "tokens.csv": files.tokens.encode()}
+            traffic = traffic_of(folder)
+            if traffic:
+                told = export_traffic(traffic)
+                found.update({"turns.csv": told.turns.encode(), "transfers.csv": told.transfers.encode()})
+            return found
         case "json":
-            return {"run.json": export_json(summary_of(folder), timelines_of(folder))}
+            return {"run.json": export_json(summary_of(folder), timelines_of(folder), traffic_of(folder))}
         case _:
             return {"junit.xml": export_junit(summary_of(folder), read_run_spec(folder).name)}
 

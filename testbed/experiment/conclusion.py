@@ -33,6 +33,7 @@ from testbed.experiment.summary import (
 from testbed.metrics.fold import Folding
 from testbed.metrics.table import FOLDS
 from testbed.metrics.timeline import TimelineState
+from testbed.metrics.traffic_timeline import TrafficState
 from testbed.units import Nanoseconds
 
 JUDGE = "judge"
@@ -81,6 +82,16 @@ def timelines_of(folder: RunFolder) -> dict[str, TimelineState]:
     for trial in folder.trials():
         folding = Folding({"timeline": FOLDS["timeline"]}).take_all(merge(trial.events))
         found[trial.name] = folding.result("timeline")
+    return found
+
+
+def traffic_of(folder: RunFolder) -> dict[str, TrafficState]:
+    """The KV traffic of each trial that has some, for exports."""
+    found = {}
+    for trial in folder.trials():
+        traffic = Folding({"traffic": FOLDS["traffic"]}).take_all(merge(trial.events)).result("traffic")
+        if traffic.stages or traffic.transfers:
+            found[trial.name] = traffic
     return found
 
 

@@ -1,8 +1,8 @@
 """Did the run do what its author expects: the [expect] table against the figures of a summary.
 
 A bound holds or it does not; a metric without a value (no request, or too few for that percentile) does not hold,
-and the row says why. Every bound must hold at every point of a sweep, so there is one row for each point; a bound that says `each_repeat`
-has one for each repeat too.
+and the row says why. Every bound must hold at every point of a sweep, so there is one row for each point; a bound
+that says `each_repeat` has one for each repeat too.
 The names are those of `testbed.experiment.metric_paths`; this file finds their values and knows no other figure.
 """
 

@@ -43,24 +43,25 @@ def export_csv(timelines: Mapping[str, TimelineState]) -> CsvFiles:
             exchange = exchanges.get(row.name)
             requests.append(_request(label, row, exchange))
             tokens.extend(_tokens(label, row, exchange))
-    return CsvFiles(_written(REQUEST_COLUMNS, requests), _written(TOKEN_COLUMNS, tokens))
+    return CsvFiles(written(REQUEST_COLUMNS, requests), written(TOKEN_COLUMNS, tokens))
 
 
 def _request(label: str, row: RequestSpans, exchange: Exchange | None) -> Sequence[Any]:
     steps = dict(row.steps)
-    firsts = [_ms(steps[step].first) if step in steps else "" for step in STEP_WORDS]
+    firsts = [as_ms(steps[step].first) if step in steps else "" for step in STEP_WORDS]
     head = [label, row.name, row.request, row.slot, row.state, row.reason]
     if exchange is None:
-        return [*head, "", _ms(row.start), "", "", "", len(row.token_times), "", "", "", "", *firsts]
+        return [*head, "", as_ms(row.start), "", "", "", len(row.token_times), "", "", "", "", *firsts]
     times, gap = exchange.times, mean_gap(exchange) if exchange.completed else []
     return [
         *head,
-        _ms(exchange.scheduled), _ms(exchange.sent), _ms(exchange.lag), exchange.prompt_tokens, exchange.max_tokens,
+        as_ms(exchange.scheduled), as_ms(exchange.sent), as_ms(exchange.lag), exchange.prompt_tokens,
+        exchange.max_tokens,
         tokens_of(exchange),
-        _ms(times[0] - exchange.sent) if times else "",
-        _ms(times[1] - times[0]) if len(times) > 1 else "",
-        _ms(gap[0][0]) if gap else "",
-        _ms(times[-1] - exchange.sent) if times and exchange.completed else "",
+        as_ms(times[0] - exchange.sent) if times else "",
+        as_ms(times[1] - times[0]) if len(times) > 1 else "",
+        as_ms(gap[0][0]) if gap else "",
+        as_ms(times[-1] - exchange.sent) if times and exchange.completed else "",
         *firsts,
     ]  # fmt: skip
 
@@ -73,14 +74,23 @@ def _tokens(label: str, row: RequestSpans, exchange: Exchange | None) -> Iterabl
     for index in range(max(len(published), len(received))):
         came = received[index] if index < len(received) else None
         gap = came - received[index - 1] if came is not None and index else None
-        yield [label, row.name, index, _ms(published[index] if index < len(published) else None), _ms(came), _ms(gap)]
+        yield [
+            label,
+            row.name,
+            index,
+            as_ms(published[index] if index < len(published) else None),
+            as_ms(came),
+            as_ms(gap),
+        ]
 
 
-def _ms(time: float | None) -> str:
+def as_ms(time: float | None) -> str:
+    """A time to the nanosecond; nothing for none."""
     return "" if time is None else f"{time / MILLISECOND:.6f}"
 
 
-def _written(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+def written(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """A table as CSV text."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)

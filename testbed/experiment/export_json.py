@@ -13,19 +13,26 @@ import msgspec
 from testbed.experiment.summary import RunSummary
 from testbed.metrics.spans import RequestSpans, request_spans
 from testbed.metrics.timeline import STEP_WORDS, TimelineState
+from testbed.metrics.traffic_timeline import TrafficState
 
 FORMAT = 1
 """Raised when a reader of an older document would be misled."""
 
 
-def export_json(summary: RunSummary, timelines: Mapping[str, TimelineState]) -> bytes:
-    """The document; all times in true nanoseconds since the run's epoch."""
+def export_json(
+    summary: RunSummary, timelines: Mapping[str, TimelineState], traffic: Mapping[str, TrafficState] | None = None
+) -> bytes:
+    """The document; all times in true nanoseconds since the run's epoch. Trials with KV traffic have their turns and
+    forward batches too; transfers are in the CSV export, and their sums in the summary.
+    """
     document = {
         "format": FORMAT,
         "time_unit": "ns",
         "steps": {str(step): words for step, words in STEP_WORDS.items()},
         "summary": summary,
-        "trials": {label: _trial(timeline) for label, timeline in timelines.items()},
+        "trials": {
+            label: {**_trial(timeline), **_traffic((traffic or {}).get(label))} for label, timeline in timelines.items()
+        },
     }
     return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
 
@@ -38,6 +45,24 @@ def _trial(timeline: TimelineState) -> dict[str, Any]:
         one["client"] = received.get(row.name)
         requests.append(one)
     return {"requests": requests, "launches": timeline.launches}
+
+
+def _traffic(traffic: TrafficState | None) -> dict[str, Any]:
+    if traffic is None:
+        return {}
+    turns = {
+        name: {
+            "placing": traffic.paths.turns.get(name),
+            "stages": [[stage.stage, stage.t, stage.node] for stage in stages],
+        }
+        for name, stages in traffic.stages.items()
+    }
+    forwards = [msgspec.structs.asdict(batch) for batch in traffic.forwards]
+    return {
+        "turns": turns,
+        "forwards": forwards,
+        "accidents": [msgspec.structs.asdict(one) for one in traffic.accidents],
+    }
 
 
 def _request(row: RequestSpans) -> dict[str, Any]:

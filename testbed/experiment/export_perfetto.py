@@ -11,15 +11,15 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import msgspec
 
+from testbed.experiment.chrome_trace import TraceEvent, as_us, counter, process, slice_event, thread
+from testbed.experiment.export_perfetto_traffic import traffic_events
 from testbed.metrics.spans import RequestSpans, Span, launch_lanes, request_spans, slot_spans
 from testbed.metrics.timeline import Launch, TimelineState
-from testbed.units import GBIT_PER_S, Nanoseconds
-
-TraceEvent = dict[str, Any]
+from testbed.metrics.traffic_timeline import TrafficState
+from testbed.units import GBIT_PER_S
 
 REQUESTS, SLOTS, LAUNCHES, QUEUES, LINKS = range(1, 6)
 """Process numbers of one trial; the next trial's are 10 higher."""
@@ -32,22 +32,23 @@ _PROCESSES = {
 }
 
 
-def export_perfetto(timelines: Mapping[str, TimelineState]) -> bytes:
-    """The trace of one or more trials, by label."""
+def export_perfetto(timelines: Mapping[str, TimelineState], traffic: Mapping[str, TrafficState] | None = None) -> bytes:
+    """The trace of one or more trials, by label; `traffic` is that of KV, where there is some."""
     events: list[TraceEvent] = []
     for place, (label, timeline) in enumerate(timelines.items()):
         prefix = f"{label}: " if len(timelines) > 1 else ""
         events.extend(_trial(timeline, 10 * place, prefix))
+        if traffic and label in traffic:
+            events.extend(traffic_events(traffic[label], 10 * place, prefix))
     trace = {"displayTimeUnit": "ms", "otherData": {"clock": "true time"}, "traceEvents": events}
     return msgspec.json.encode(trace) + b"\n"
 
 
 def _trial(timeline: TimelineState, base: int, prefix: str) -> Iterator[TraceEvent]:
     for pid, words in _PROCESSES.items():
-        yield {"ph": "M", "pid": base + pid, "name": "process_name", "args": {"name": prefix + words}}
-        yield {"ph": "M", "pid": base + pid, "name": "process_sort_index", "args": {"sort_index": base + pid}}
+        yield from process(base + pid, prefix + words)
     for place, row in enumerate(request_spans(timeline), 1):
-        yield from _thread(base + REQUESTS, place, row.name, place)
+        yield from thread(base + REQUESTS, place, row.name)
         yield from _request(row, base + REQUESTS, place)
     yield from _slots(timeline, base + SLOTS)
     yield from _launches(timeline, base + LAUNCHES)
@@ -58,18 +59,18 @@ def _request(row: RequestSpans, pid: int, tid: int) -> Iterator[TraceEvent]:
     args = {
         "request": row.request, "slot": row.slot, "state": row.state, "reason": row.reason,
         "tokens": len(row.token_times),
-        "steps": {str(step): [_us(times.first), _us(times.last), times.count] for step, times in row.steps},
+        "steps": {str(step): [as_us(times.first), as_us(times.last), times.count] for step, times in row.steps},
     }  # fmt: skip
-    yield _slice(pid, tid, row.name, row.start, row.end, args)
+    yield slice_event(pid, tid, row.name, row.start, row.end, args)
     pauses = _cut_to(row.pauses, row.tokens)
     for phase in row.phases:
-        yield _slice(pid, tid, phase.what, phase.start, phase.end)
+        yield slice_event(pid, tid, phase.what, phase.start, phase.end)
         if phase.what != "decode":
             continue
         for place, token in enumerate(row.tokens):
-            yield _slice(pid, tid, token.what, token.start, token.end)
+            yield slice_event(pid, tid, token.what, token.start, token.end)
             for pause in pauses.get(place, ()):
-                yield _slice(pid, tid, pause.what, pause.start, pause.end)
+                yield slice_event(pid, tid, pause.what, pause.start, pause.end)
 
 
 def _cut_to(pauses: tuple[Span, ...], tokens: tuple[Span, ...]) -> dict[int, list[Span]]:
@@ -95,9 +96,9 @@ def _slots(timeline: TimelineState, pid: int) -> Iterator[TraceEvent]:
         tid = span.slot + 1
         if tid not in named:
             named.add(tid)
-            yield from _thread(pid, tid, f"slot {span.slot}", tid)
+            yield from thread(pid, tid, f"slot {span.slot}")
         args = {"request": span.request, "incarnation": span.incarnation}
-        yield _slice(pid, tid, span.state, span.start, span.end or span.start, args)
+        yield slice_event(pid, tid, span.state, span.start, span.end or span.start, args)
 
 
 def _launches(timeline: TimelineState, pid: int) -> Iterator[TraceEvent]:
@@ -105,19 +106,19 @@ def _launches(timeline: TimelineState, pid: int) -> Iterator[TraceEvent]:
     for node in sorted({launch.node for launch in timeline.launches} | {one.node for one in timeline.relaunches}):
         for place, lane in enumerate(launch_lanes([one for one in timeline.launches if one.node == node])):
             tid += 1
-            yield from _thread(pid, tid, node if place == 0 else f"{node}, overlapping", tid)
+            yield from thread(pid, tid, node if place == 0 else f"{node}, overlapping")
             for launch in lane:
                 yield _launch(launch, pid, tid)
         relaunches = [one for one in timeline.relaunches if one.node == node]
         if relaunches:
             tid += 1
-            yield from _thread(pid, tid, f"{node} window relaunches", tid)
+            yield from thread(pid, tid, f"{node} window relaunches")
             free = 0
             for relaunch in relaunches:
                 start = max(relaunch.t, free)
                 free = max(relaunch.t + relaunch.gap, start)
                 args = {"window": relaunch.window, "launches": relaunch.launches, "gap_ns": relaunch.gap}
-                yield _slice(pid, tid, "tail launch", start, free, args)
+                yield slice_event(pid, tid, "tail launch", start, free, args)
 
 
 def _launch(launch: Launch, pid: int, tid: int) -> TraceEvent:
@@ -128,40 +129,16 @@ def _launch(launch: Launch, pid: int, tid: int) -> TraceEvent:
         "requests": launch.requests, "tokens": launch.tokens, "fallback": launch.fallback,
         "window": launch.window, "in_window": launch.in_window, "launch_cost_ns": launch.cost,
     }  # fmt: skip
-    return _slice(pid, tid, launch.kind, start, end, args)
+    return slice_event(pid, tid, launch.kind, start, end, args)
 
 
 def _counters(timeline: TimelineState, base: int) -> Iterator[TraceEvent]:
     for batch in timeline.batches:
         held = {"running": batch.running, "paused": batch.paused, "pending": batch.pending}
-        yield _counter(base + QUEUES, f"{batch.node} requests", batch.t, held)
+        yield counter(base + QUEUES, f"{batch.node} requests", batch.t, held)
         blocks = {"used": batch.kv_blocks_total - batch.kv_blocks_free, "free": batch.kv_blocks_free}
-        yield _counter(base + QUEUES, f"{batch.node} KV blocks", batch.t, blocks)
+        yield counter(base + QUEUES, f"{batch.node} KV blocks", batch.t, blocks)
     for link in timeline.links:
         lane = "whole port" if link.lane < 0 else f"VL{link.lane}"
         rate = {"Gbit/s": round(link.rate_bits_per_s / GBIT_PER_S, 6)}
-        yield _counter(base + LINKS, f"{link.port} {lane}", link.t, rate)
-
-
-def _thread(pid: int, tid: int, name: str, sort: int) -> Iterator[TraceEvent]:
-    yield {"ph": "M", "pid": pid, "tid": tid, "name": "thread_name", "args": {"name": name}}
-    yield {"ph": "M", "pid": pid, "tid": tid, "name": "thread_sort_index", "args": {"sort_index": sort}}
-
-
-def _slice(
-    pid: int, tid: int, name: str, start: Nanoseconds, end: Nanoseconds, args: Mapping[str, Any] | None = None
-) -> TraceEvent:
-    event: TraceEvent = {
-        "ph": "X", "pid": pid, "tid": tid, "name": name, "cat": "looplane", "ts": _us(start), "dur": _us(end - start),
-    }  # fmt: skip
-    if args is not None:
-        event["args"] = dict(args)
-    return event
-
-
-def _counter(pid: int, name: str, t: Nanoseconds, values: Mapping[str, float]) -> TraceEvent:
-    return {"ph": "C", "pid": pid, "tid": 0, "name": name, "ts": _us(t), "args": dict(values)}
-
-
-def _us(time: Nanoseconds) -> float:
-    return time / 1000
+        yield counter(base + LINKS, f"{link.port} {lane}", link.t, rate)

@@ -21,6 +21,7 @@ from testbed.metrics.ring_state import RingFold
 from testbed.metrics.shares import ShareFold
 from testbed.metrics.throughput import ThroughputFold
 from testbed.metrics.timeline import TimelineFold
+from testbed.metrics.traffic_timeline import TrafficFold
 from testbed.metrics.turn_stages import StageFold
 
 FOLDS: dict[str, Fold[Any, Any]] = {
@@ -43,5 +44,6 @@ FOLDS: dict[str, Fold[Any, Any]] = {
     "store": StoreFold(),
     "stages": StageFold(),
     "batches": BatchFold(),
+    "traffic": TrafficFold(),
 }
 """By name; `testbed.metrics.fold.Folding` runs any choice of them over one stream."""
