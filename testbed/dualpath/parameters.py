@@ -73,8 +73,9 @@ class DualPathParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     path_hysteresis_tokens: Annotated[int, msgspec.Meta(ge=0)] = 0
     """The other side's queue must be shorter by more than this to leave the side of the node pair's last turn. Ours;
     0 is the paper's rule."""
-    placement: Literal["scheduled", "round_robin"] = "scheduled"
-    """Of engines: the paper's rules (1.2, 1.3), or each engine in turn (the ablation before scheduling)."""
+    placement: Literal["scheduled", "round_robin", "affinity"] = "scheduled"
+    """Of engines: the paper's rules (1.2, 1.3), each engine in turn (the ablation before scheduling), or the node that
+    holds most of the prompt in its DRAM (Mooncake; needs `dram_pool_bytes`)."""
     alpha_tokens: Annotated[int, msgspec.Meta(ge=0)] | None = None
     """Disk-reading queue from which a node's engines are of class 3. None: what its SNICs read in 3 s (A.4)."""
     beta_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
@@ -138,6 +139,8 @@ class DualPathParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     1.5 TB a node)."""
     dram_pool_squeeze_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
     """What optimizer state takes of it (RL training, 1.14)."""
+    affinity_slack_tokens: Annotated[int, msgspec.Meta(ge=0)] = 8_192
+    """How far behind the others, in tokens, the engine with the longest prefix may be and is still taken. Ours."""
     fetch_percent: Annotated[int, msgspec.Meta(ge=1, le=100)] = 100
     """Share of a hit's KV bytes that is fetched; the rest is restored by compute (HCache-like: 50)."""
     retrieval_overhead: Nanoseconds = 0

@@ -51,10 +51,13 @@ HOPS: Mapping[str, Hop] = MappingProxyType(
         "persist-write": Hop(
             "DE buffer to storage", "full", "once", ("{source_node}.dram", "{source}.snic_tx", "{target}.snic_rx")
         ),
+        "pool-local": Hop("DRAM pool to buffer of its own node", "full", "once", ("{source_node}.dram", *_DOWN)),
+        "pool-remote": Hop("DRAM pool to buffer of another node", "full", "once", ("{source_node}.dram", *_TO_BUFFER)),
         "replicate": Hop("storage to storage", "full", "once", ("{source}.snic_tx", "{target}.snic_rx")),
     }
 )
-"""Every hop. `-hbm` rows stand where KV lands straight in the decode engine's HBM (`decode_landing`)."""
+"""Every hop. `-hbm` rows stand where KV lands straight in the decode engine's HBM (`decode_landing`), `pool-` rows
+where there is a DRAM pool."""
 
 
 def crossed(hop: str, source: str, target: str) -> tuple[str, ...]:
@@ -138,6 +141,8 @@ ENDS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "de6-7": ("de.cnic", "de.cnic"),
         "persist-copy": ("de.cnic", "de.cnic"),
         "persist-write": ("de.snic", "storage.snic"),
+        "pool-local": ("pe.cnic", "pe.cnic"),
+        "pool-remote": ("de.cnic", "pe.cnic"),
         "replicate": ("storage.snic", "storage.snic"),
     }
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from testbed.experiment.agentic_summary import progress_names
+from testbed.experiment.isolation_figures import NAMES as ISOLATION
 from testbed.experiment.nic_summary import RESOURCES
 from testbed.metrics.resource_use import WINDOWS
 from testbed.metrics.turn_stages import PARTS
@@ -23,7 +24,7 @@ SPREAD = {
 }
 HOPS = (
     "pe1-2", "pe3-4", "pe5-7", "pe5-7-hbm", "pe8-9", "de1-2", "de3-5", "de3-5-hbm", "de-miss", "de-miss-hbm", "de6-7",
-    "persist-copy", "persist-write", "replicate",
+    "persist-copy", "persist-write", "pool-local", "pool-remote", "replicate",
 )  # fmt: skip
 """Rows of `testbed.dualpath.read_paths.HOPS`; a test holds the two against each other."""
 OPERATIONS = ("all_to_all", "dispatch", "combine", "reduce_scatter", "all_gather")
@@ -135,7 +136,7 @@ def _storage() -> Iterator[tuple[str, str]]:
 
 
 AGENTIC_METRICS: dict[str, str] = dict(
-    row for rows in (_agents(), _paths(), _nics(), _engines(), _storage()) for row in rows
+    row for rows in (_agents(), _paths(), _nics(), _engines(), ISOLATION.items(), _storage()) for row in rows
 )
 """Every metric of agentic serving, with its meaning."""
 
