@@ -20,6 +20,7 @@ from testbed.command.exit_codes import CommandError, ExitCode
 from testbed.command.places import EXPERIMENTS, is_root, runs_folder
 from testbed.command.run import read
 from testbed.command.telling import say
+from testbed.experiment.assembly import SYSTEMS
 from testbed.experiment.conclusion import results_of
 from testbed.experiment.launch import Prepared, prepare
 from testbed.experiment.parity import Parity, compare, parity_text
@@ -78,21 +79,32 @@ def _few_requests(spec: Spec) -> list[str]:
 def _compare(
     spec: Spec, text: bytes, calibrating: Spec, overrides: Sequence[str], parent: Path
 ) -> tuple[Parity, ...]:
-    """Calibrates, emulates, simulates the twins. The folders stay, for whoever wants to look."""
+    """Calibrates, emulates, simulates the twins. The folders stay, for whoever wants to look.
+
+    Systems that serve agents need no calibration: what they wait for is KV, whose images have the modelled rates at
+    every dilation and byte_scale, so the plain simulation is their twin.
+    """
     command = ["looplane", *sys.argv[1:]]
-    say("calibration: a short emulation that measures the parts")
     profile = profile_for_a_run()
-    measured = prepare(calibrating, parent, clock="wall", text=text, overrides=overrides, command=command,
-                       wire_profile=profile)  # fmt: skip
-    costs = _costs(measured, _run(measured, "mininet"))
+    agents = all(SYSTEMS[system.kind].clients == "agents" for system in spec.systems.values())
+    folders = []
+    costs = None
+    if not agents:
+        say("calibration: a short emulation that measures the parts")
+        measured = prepare(calibrating, parent, clock="wall", text=text, overrides=overrides, command=command,
+                           wire_profile=profile)  # fmt: skip
+        costs = _costs(measured, _run(measured, "mininet"))
+        folders.append(("calibration", measured))
     real = prepare(spec, parent, clock="wall", text=text, overrides=overrides, command=command, wire_profile=profile)
     emulated = _run(real, "mininet")
     twin = prepare(spec, parent, clock="simulated", text=text, overrides=overrides, command=command)
-    plans = tuple(twin_of(*pair, costs) for pair in zip(real.plans, twin.plans, strict=True))
-    for trial, plan in zip(twin.trials, plans, strict=True):
-        trial.write_plan(plan)
-    simulated = _run(twin._replace(plans=plans), "sim")
-    for kind, prepared in (("calibration", measured), ("emulated", real), ("simulated", twin)):
+    if costs is not None:
+        plans = tuple(twin_of(*pair, costs) for pair in zip(real.plans, twin.plans, strict=True))
+        for trial, plan in zip(twin.trials, plans, strict=True):
+            trial.write_plan(plan)
+        twin = twin._replace(plans=plans)
+    simulated = _run(twin, "sim")
+    for kind, prepared in (*folders, ("emulated", real), ("simulated", twin)):
         say(f"{kind}: {prepared.folder.path}")
     return compare(emulated, simulated, selection_of(msgspec.to_builtins(spec.workload)))
 

@@ -1,8 +1,8 @@
 """Holds an emulation's figures against those of its simulated twin: which metrics, which bounds, what holds.
 
 `compare` is given the folds of both; it starts nothing and reads no folder. Only faithful emulations are pooled, with
-the simulations of the same repeats, whose seeds are the same. The bounds are those of issue "Ground": they allow for
-the lateness and jitter of a two-core host, not for another model.
+the simulations of the same repeats, whose seeds are the same. The bounds are those of issues "Ground" and, for systems
+that serve agents, "DualPath": they allow for the lateness and jitter of a two-core host, not for another model.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ class Compared(NamedTuple):
     """In a `SystemSummary`."""
     bound: float | None
     """In percent of the simulated figure; None: shown, not judged."""
+    scale: float = 1.0
+    """What the figure is multiplied by to be in the unit of the title."""
 
 
 COMPARED: tuple[Compared, ...] = (
@@ -41,6 +43,20 @@ COMPARED: tuple[Compared, ...] = (
     Compared("tokens a second", "throughput_tokens_per_s", 10),
 )
 """What is compared. A p99 of gaps or hops is shown without a bound: issue Ground gives it none."""
+
+
+AGENTS_COMPARED: tuple[Compared, ...] = (
+    Compared("JCT, s", "jct.total_s", 10),
+    Compared("JCT of an agent p50, s", "jct.agent_s.p50", 10),
+    Compared("read by prefill side, GB", "paths.read_bytes.prefill", 10, 1e-9),
+    Compared("read by decode side, GB", "paths.read_bytes.decode", 10, 1e-9),
+    Compared("hit rate", "paths.hit_rate", None),
+    Compared("TTFT p50", "ttft_ms.p50", None),
+    Compared("TTST p50", "ttst_ms.p50", None),
+    Compared("TPOT p50", "tpot_ms.p50", None),
+    Compared("tokens a second", "throughput_tokens_per_s", 10),
+)
+"""What is compared of a system that serves agents: issue DualPath bounds JCT and bytes per path."""
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -118,14 +134,15 @@ def _of_group(name: str, pairs: Sequence[tuple[TrialResults, TrialResults]], sel
     real = summarise_system([pair[0] for pair in chosen], selection)
     twin = summarise_system([pair[1] for pair in chosen], selection)
     singles = [summarise_system([pair[0]], selection) for pair in chosen]
-    rows = tuple(_row(compared, twin, real, singles) for compared in COMPARED)
+    table = COMPARED if twin.jct is None else AGENTS_COMPARED
+    rows = tuple(_row(compared, twin, real, singles) for compared in table)
     same = all(_answers(one) == _answers(other) for one, other in chosen)
     return Parity(name, story.dilation, story.byte_scale, real.measured_requests, rows, tuple(runs), same)
 
 
 def _row(compared: Compared, twin: SystemSummary, real: SystemSummary, singles: Sequence[SystemSummary]) -> Row:
-    expected, found = _figure(twin, compared.path), _figure(real, compared.path)
-    spread = [value for value in (_figure(single, compared.path) for single in singles) if value is not None]
+    expected, found = _figure(twin, compared), _figure(real, compared)
+    spread = [value for value in (_figure(single, compared) for single in singles) if value is not None]
     difference = None if not expected or found is None else (found - expected) / expected * 100
     judged = compared.bound is not None and difference is not None
     return Row(
@@ -140,11 +157,11 @@ def _row(compared: Compared, twin: SystemSummary, real: SystemSummary, singles: 
     )
 
 
-def _figure(summary: SystemSummary, path: str) -> float | None:
+def _figure(summary: SystemSummary, compared: Compared) -> float | None:
     value: Any = summary
-    for part in path.split("."):
-        value = getattr(value, part)
-    return None if value is None else float(value)
+    for part in compared.path.split("."):
+        value = getattr(value, part, None)
+    return None if value is None else float(value) * compared.scale
 
 
 def _answers(trial: TrialResults) -> dict[str, int]:
@@ -167,11 +184,11 @@ def parity_text(parity: Parity) -> Iterator[str]:
         yield "  nothing to compare: no emulation is faithful"
         return
     heads = ("simulated", "emulated", "least", "most", "apart", "bound")
-    yield f"  {'ms of true time':<24}" + "".join(f"{head:>11}" for head in heads)
+    yield f"  {'ms of true time':<25}" + "".join(f"{head:>11}" for head in heads)
     for row in parity.rows:
         cells = "".join(f"{number(value, 3):>11}" for value in (row.simulated, row.emulated, row.least, row.most))
         apart = "-" if row.difference_percent is None else f"{row.difference_percent:+.1f} %"
         bound = "-" if row.bound_percent is None else f"{row.bound_percent:g} %"
         mark = {True: "held", False: "BROKEN", None: "not judged"}[row.held]
-        yield f"  {row.metric:<24}{cells}{apart:>11}{bound:>11}  {mark}"
+        yield f"  {row.metric:<25}{cells}{apart:>11}{bound:>11}  {mark}"
     yield f"  every request got as many tokens under both clocks: {'yes' if parity.same_tokens else 'NO'}"

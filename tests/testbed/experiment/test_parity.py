@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from testbed.events import schema
-from testbed.experiment.parity import COMPARED, compare, parity_text
+from testbed.experiment.parity import AGENTS_COMPARED, COMPARED, compare, parity_text
 from testbed.experiment.summary import TrialResults, fold_trial
 from testbed.metrics.fidelity import Fidelity
 from testbed.metrics.latency import EVERYTHING
+from tests.testbed.metrics.agentic_stories import FULL_BYTES, agentic_run
 from tests.testbed.metrics.stories import Story, ask, small_run
 
 
@@ -64,4 +65,26 @@ def test_answers_of_another_length_are_no_parity() -> None:
     other = fold_trial("blink", "blink", "", small_run())
     (parity,) = compare([trial()], [other], EVERYTHING)
     assert parity.same_tokens is False
+    assert not parity.held
+
+
+def agents(turns: int = 3, *, both_paths: bool = True) -> TrialResults:
+    return fold_trial("ours", "ours", "", agentic_run(2, turns, both_paths=both_paths))
+
+
+def test_a_system_that_serves_agents_is_compared_by_jct_and_bytes_per_path() -> None:
+    (parity,) = compare([agents()], [agents()], EVERYTHING)
+    assert parity.held
+    assert [row.metric for row in parity.rows] == [compared.title for compared in AGENTS_COMPARED]
+    rows = {row.metric: row for row in parity.rows}
+    assert (rows["JCT, s"].simulated, rows["JCT, s"].held) == (0.114, True)
+    assert rows["read by decode side, GB"].emulated == 30 * FULL_BYTES * 1e-9
+    assert rows["hit rate"].held is None
+
+
+def test_bytes_over_the_other_path_are_no_parity() -> None:
+    (parity,) = compare([agents(both_paths=False)], [agents()], EVERYTHING)
+    rows = {row.metric: row for row in parity.rows}
+    assert rows["JCT, s"].held is True
+    assert (rows["read by prefill side, GB"].held, rows["read by decode side, GB"].held) == (False, False)
     assert not parity.held
