@@ -51,11 +51,11 @@ class Staging:
     Were they taken from the turns' buffer, turns that wait for HBM could keep HBM from being freed (known fault 32).
     """
 
-    def __init__(self, region: str, first: int, pages: int, address: RemoteAddress) -> None:
+    def __init__(self, region: str, first: int, pages: int, page_bytes: int, address: RemoteAddress) -> None:
         self.region = region
         self.first = first
         self.address = address
-        self.room = Room("staging", pages, 1)
+        self.room = Room("staging", pages, page_bytes)
 
     def area(self, extents: Extents, shape: BlockShape) -> Area:
         """Full Blocks in pages of the room."""

@@ -49,7 +49,7 @@ def decode_machines(
             parameters,
             shape=shape,
             times=times,
-            staging=Staging(BUFFER, first + engine * each, each, base),
+            staging=Staging(BUFFER, first + engine * each, each, shape.full_bytes, base),
             scheduler=scheduler,
         )
         for engine in range(parameters.engines_per_node)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from testbed.dualpath.blocks import BlockShape
 from testbed.dualpath.buffers import Extents
 from testbed.dualpath.engine_messages import PrefillJob
-from testbed.dualpath.places import Area, Holding, Part
+from testbed.dualpath.places import Area, Holding, Part, split
 from testbed.units import Nanoseconds
 
 
@@ -47,7 +47,8 @@ class Member:
         self.new = new
         self.block_tokens = block_tokens
         self.first_chunk = work.chunks == 0
-        self.rows: list[Holding] = []
+        self.rows: dict[int, Holding] = {}
+        """Places of a window's layers; those that no further layer needs are taken out."""
         self.flying = 0
         """Moves and letters that are not answered yet: nothing may be freed before they are (known fault 31)."""
 
@@ -148,26 +149,21 @@ class Batch:
         self._fetching[layer] += more
         return self._fetching[layer]
 
-    def sending(self, layer: int, more: int) -> None:
-        """The same for transfers that go away."""
+    def sending(self, layer: int, more: int) -> list[int]:
+        """The same for transfers that go away; rows of the window that no further layer needs."""
         self._sending[layer] += more
+        spare: list[int] = []
         while self._sent < self.computed and self._sending[self._sent] == 0:
+            if self._sent + self.window >= self.layers:
+                spare.append(self._sent % self.window)
             self._sent += 1
+        return spare
 
 
-def rows_of(region: str, shape: BlockShape, extents: Extents, window: int, blocks: int) -> list[Holding]:
+def rows_of(region: str, shape: BlockShape, extents: Extents, window: int, blocks: int) -> dict[int, Holding]:
     """The rows of a window in pages of Layer Blocks: `blocks` pages each, in the order of the extents."""
-    rows: list[Holding] = []
-    left = list(extents)
-    for _ in range(window):
-        taken: list[tuple[int, int]] = []
-        need = blocks
-        while need:
-            page, pages = left.pop(0)
-            taken.append((page, min(pages, need)))
-            if pages > need:
-                left.insert(0, (page + need, pages - need))
-            need -= taken[-1][1]
-        area = Area(region, tuple(taken), 1, shape.layer_image, rows=True)
-        rows.append(Holding((Part(area, 0, 0, blocks),)))
+    rows: dict[int, Holding] = {}
+    for row in range(window):
+        taken, extents = split(extents, blocks)
+        rows[row] = Holding((Part(Area(region, taken, 1, shape.layer_image, rows=True), 0, 0, blocks),))
     return rows

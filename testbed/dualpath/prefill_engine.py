@@ -191,7 +191,10 @@ class PrefillEngine:
             if batch is self._batch and (batch.is_computed or (not batch.members and not batch.computing)):
                 self._batch = None
                 self._leaving.append(batch)
-        self._leaving = [batch for batch in self._leaving if batch.members]
+        left = [batch for batch in self._leaving if batch.members]
+        if len(left) < len(self._leaving) and not self._bypass:
+            self._effects.append(Emit(self._room.measured()))
+        self._leaving = left
 
     def _batches(self) -> list[Batch]:
         """All of which anything is here, the present one last."""
@@ -199,17 +202,21 @@ class PrefillEngine:
 
     def _part(self, member: Member) -> None:
         work = member.work
-        if member.rows:
-            for row in member.rows:
-                for part in row.parts:
-                    self._room.release(part.area.extents)
-            self._effects.append(Emit(self._room.measured()))
+        self._release(member, list(member.rows))
         work.chunks += 1
         if work.failure or member.is_last:
             self._end(work, work.failure)
         else:
             work.done = member.cached + member.new
             self._waiting.appendleft(work)
+
+    def _release(self, member: Member, rows: Sequence[int]) -> None:
+        """Gives back rows of a window."""
+        if self._bypass:
+            return
+        for row in rows:
+            for part in member.rows.pop(row).parts:
+                self._room.release(part.area.extents)
 
     def _end(self, work: Work, failure: str) -> None:
         self._effects.append(Deliver(LEADER, PrefillEnded(work.job.name, failure)))
@@ -282,7 +289,7 @@ class PrefillEngine:
                 peer = f"{member.job.decode_node}.cnic{member.job.decode_engine}"
                 self._move("send", batch, member, layer, hop, errands, peer, member.job.base)
         batch.computed += 1
-        batch.sending(layer, 0)
+        self._sent(batch, batch.sending(layer, 0))
         if batch.is_computed:
             self._finished(batch)
 
@@ -362,9 +369,14 @@ class PrefillEngine:
         if failure and not member.work.failure:
             member.work.failure = failure
         if kind == "send":
-            batch.sending(layer, -1)
+            self._sent(batch, batch.sending(layer, -1))
         else:
             batch.fetching(layer, -1)
+
+    def _sent(self, batch: Batch, spare: Sequence[int]) -> None:
+        """HBM of the last layers is free as soon as they are sent, and not with the whole batch."""
+        for member in batch.active:
+            self._release(member, spare)
 
     def _cancel(self, message: Cancel) -> None:
         """The turn ends once nothing of it is under way; what a lost node owes is not waited for."""

@@ -6,12 +6,13 @@ hears. Images are small; every region is ordinary memory that a test may look at
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
 
 from testbed.clocks.simulated import Simulation
 from testbed.dualpath.blocks import BlockShape, block_ids, full_image
 from testbed.dualpath.engine_nodes import decode_machines, prefill_machines
-from testbed.dualpath.letters import AnyLetter, Assign, FetchWork, Letter, NodeGone, Produced, ProducedMany, TurnEnded
+from testbed.dualpath.letters import AnyLetter, Assign, FetchWork, Letter, Produced, ProducedMany, TurnEnded
 from testbed.dualpath.local_messages import SCHEDULER
 from testbed.dualpath.mail import MAIL, Mail, Post
 from testbed.dualpath.modelled_disk import ModelledDisk
@@ -83,6 +84,16 @@ class Desk:
         return [letter for _, letter in self.letters if isinstance(letter, FetchWork) and letter.node == node]
 
 
+@runtime_checkable
+class Holder(Protocol):
+    """A machine that accounts for memory."""
+
+    @property
+    def held_bytes(self) -> int:
+        """True bytes."""
+        ...
+
+
 class World:
     """See the head of this file."""
 
@@ -100,18 +111,24 @@ class World:
         self.machines: dict[str, dict[str, Machine]] = {}
         self.disks: dict[str, ModelledDisk] = {}
         self.desk = Desk()
+        self._stored: dict[int, bytes] = {}
+        self._started = False
+
+    def _start(self) -> None:
+        """Everybody gets machines; what the desk was told before is in its diary."""
+        self._started = True
         for node in self.plan.nodes:
             if node.role == "scheduler":
                 self._add(node.name, (Mail(), self.desk), None)
             elif node.role == "storage":
                 disk = ModelledDisk(self.shape, bytes_per_s=100_000_000_000, latency=20 * MICROSECOND)
+                disk.chunks.update({block: (1, image) for block, image in self._stored.items()})
                 self.disks[node.name] = disk
                 self._add(node.name, self._storage(node.name), disk)
             else:
-                self._add(node.name, self._engines(node.name, node.role), TimedDevice(parameters.engines_per_node))
+                self._add(node.name, self._engines(node.name, node.role), TimedDevice(self.parameters.engines_per_node))
 
-    def _add(self, node: str, machines: Iterable[Machine], device: TimedDevice | ModelledDisk | None) -> None:
-        machines = tuple(machines)
+    def _add(self, node: str, machines: tuple[Machine, ...], device: TimedDevice | ModelledDisk | None) -> None:
         self.machines[node] = {machine.name: machine for machine in machines}
         self.simulation.add_node(
             node, machines, lambda now, event: self.events.append((now, node, event)), accelerator=device
@@ -122,6 +139,7 @@ class World:
         server = StorageServer(
             node, self.shape, nodes=names(self.parameters, "storage"), replicas=self.parameters.replicas,
             staging=staging, where=self._where(node, STAGING) if staging else RemoteAddress(0, 0),
+            committed=self.disks[node].committed(),
         )  # fmt: skip
         return (Mail(), self._traffic(node), server)
 
@@ -154,15 +172,9 @@ class World:
     # --- what a test does ---
 
     def store(self, turn: Turn, blocks: int) -> None:
-        """The first blocks of a turn's prompt lie in storage, on every node."""
+        """The first blocks of a turn's prompt lie in storage, on every node, from the start."""
         for block in block_ids(turn.prompt, self.shape.tokens)[:blocks]:
-            for disk in self.disks.values():
-                disk.chunks[block] = (1, full_image(self.shape, block, self.shape.tokens))
-        # A server knows what its disk holds when it is made.
-        for node in self.disks:
-            server = self.machines[node]["server"]
-            assert isinstance(server, StorageServer)
-            server._shelf.committed.update(self.disks[node].committed())
+            self._stored[block] = full_image(self.shape, block, self.shape.tokens)
 
     def assign(
         self, turn: Turn, hit: int, here: int, *, at: Nanoseconds = 0, pe: tuple[str, int] = ("pe0", 0),
@@ -172,16 +184,28 @@ class World:
         letter = Assign(turn, *pe, *de, here, hit)
         self.desk.orders += [(at, pe[0], letter), (at, de[0], letter)]
 
-    def say_gone(self, node: str, at: Nanoseconds) -> None:
-        """The desk tells all others that a node is lost."""
-        others = [*names(self.parameters, "prefill"), *names(self.parameters, "decode")]
-        self.desk.orders += [(at, other, NodeGone(node)) for other in others if other != node]
+    def say(self, letter: AnyLetter, at: Nanoseconds, *nodes: str) -> None:
+        """The desk sends a letter to leaders."""
+        self.desk.orders += [(at, node, letter) for node in nodes]
 
-    def run(self, until: Nanoseconds = 60 * SECOND, done: Callable[[], bool] = lambda: False) -> None:
-        """Wakes the desk's orders too."""
-        host = self.simulation.hosts[SCHEDULER_NODE]
-        self.simulation._agenda.appoint(self.simulation._source_of[SCHEDULER_NODE], host.deadline())
-        self.simulation.run(until, done)
+    def run(self, until: Nanoseconds = 60 * SECOND, done: Callable[[], bool] = lambda: False) -> bool:
+        """Runs until `done` (True), or until a moment. What the desk is to do must be said before the first run."""
+        if not self._started:
+            self._start()
+        return self.simulation.run(until, done)
+
+    def finish(self, *turns: Turn, until: Nanoseconds = 60 * SECOND) -> bool:
+        """Runs until both sides have ended these turns."""
+        return self.run(until, lambda: all(len(self.desk.ended(each.name)) == 2 for each in turns))
+
+    def held(self, without: str = "") -> dict[str, int]:
+        """True bytes or pages that any leader, engine or staging still holds, by place."""
+        found: dict[str, int] = {}
+        for node, machines in self.machines.items():
+            for name, machine in machines.items():
+                if node != without and isinstance(machine, Holder):
+                    found[f"{node}.{name}"] = machine.held_bytes
+        return {place: held for place, held in found.items() if held}
 
     def of(self, kind: type[Event]) -> list[tuple[Nanoseconds, str, Event]]:
         """Events of one type."""
