@@ -43,6 +43,9 @@ from testbed.units import MICROSECOND, MILLISECOND, SECOND
 EXIT_BAD_INPUT, EXIT_HOST_CANNOT, EXIT_ERRORED = 2, 3, 4
 RETRANSMISSION_TIMEOUT = 4_096 << 15
 """134 ms: a virtual machine may stall its processes for longer than the usual 67 ms; given up after about 1 s."""
+RNR_TIMER = 24
+"""41 ms, seven times: software that is kept from its core for a quarter of a second has not lost its letters. The
+usual 0.64 ms would end a connection after 4 ms."""
 TIMER_LOOK = MILLISECOND
 """How often a busy loop looks at the queue pairs' timers."""
 DESK_LOOK = 10 * MILLISECOND
@@ -106,7 +109,9 @@ class Rnic:
         if settings is None:
             told = plan.ack_timeout
             timeout = RETRANSMISSION_TIMEOUT if told is None else local_ack_timeout(told)
-            settings = ConnectionSettings(path_mtu=plan.path_mtu, retransmission_timeout=timeout)
+            settings = ConnectionSettings(
+                path_mtu=plan.path_mtu, retransmission_timeout=timeout, rnr_retry_limit=7, rnr_timer=RNR_TIMER
+            )
         ports = {port.plan.interface: port for port in self.ports}
         for interface, connection in connections:
             pair = QueuePair(connection, self.regions, settings)

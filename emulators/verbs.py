@@ -40,7 +40,7 @@ from testbed.network.routes import Routes
 DEFAULT_SIZES = QueueSizes()
 _ATTEMPT_S = 0.02
 _RECEIVES, _RECEIVE_BYTES = 16, 4096
-_FEW_PAIRS, _RECEIVES_OF_MANY = 32, 4
+_FEW_PAIRS, _RECEIVES_OF_LETTERS, _RECEIVES_OF_MANY = 32, 64, 4
 _LOOK_EVERY = 256
 """Empty polls between two looks at whether the NIC still lives, for callers that never sleep."""
 
@@ -52,12 +52,12 @@ def room_for(node: NodePlan) -> tuple[int, QueueSizes]:
     of a few pairs has letters of many turns on each.
     """
     pairs = sum(pair.messages for pair in node.queue_pairs)
-    if pairs <= _FEW_PAIRS:
-        return _RECEIVES, DEFAULT_SIZES
-    receives = pairs * _RECEIVES_OF_MANY
-    requests = 1 << (DEFAULT_SIZES.requests + receives - 1).bit_length()
-    staging = DEFAULT_SIZES.staging + receives * _RECEIVE_BYTES
-    return _RECEIVES_OF_MANY, QueueSizes(requests, 2 * requests, staging)
+    each = _RECEIVES if pairs <= 2 else _RECEIVES_OF_LETTERS if pairs <= _FEW_PAIRS else _RECEIVES_OF_MANY
+    if pairs * each <= DEFAULT_SIZES.requests // 2:
+        return each, DEFAULT_SIZES
+    requests = 1 << (DEFAULT_SIZES.requests + pairs * each - 1).bit_length()
+    staging = DEFAULT_SIZES.staging + pairs * each * _RECEIVE_BYTES
+    return each, QueueSizes(requests, 2 * requests, staging)
 
 
 class VerbsError(Exception):
