@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
+import msgspec
+
 from testbed.dualpath.blocks import BlockShape, full_image
 from testbed.dualpath.chains import ChainView
-from testbed.dualpath.disk import DiskDone, DiskWrite
-from testbed.dualpath.letters import AnyLetter
+from testbed.dualpath.disk import DAMAGED, DiskDone, DiskWrite
+from testbed.dualpath.letters import AnyLetter, Envelope
 from testbed.dualpath.local_messages import Move, Moved, Pull, Pulled, ReadBlocks, WriteBlocks
 from testbed.dualpath.mail import PeerLost, Post
 from testbed.dualpath.modelled_disk import ModelledDisk
@@ -38,11 +40,21 @@ class Memory:
 class Store:
     """Storage nodes storage0…, clients pe0…; client memory holds `_ROOM` blocks."""
 
-    def __init__(self, nodes: int, replicas: int, clients: int = 1, shape: BlockShape = SHAPE) -> None:
+    def __init__(
+        self,
+        nodes: int,
+        replicas: int,
+        clients: int = 1,
+        shape: BlockShape = SHAPE,
+        *,
+        overhead: Nanoseconds = 0,
+        window_bytes: int = 1 << 20,
+    ) -> None:
         self.now: Nanoseconds = 0
         self.shape = shape
         self.names = [f"storage{number}" for number in range(nodes)]
         self.dead: set[str] = set()
+        self.damaged: set[tuple[str, int]] = set()
         self.events: list[tuple[str, Event]] = []
         self.answers: list[Message] = []
         self.moves: list[Move] = []
@@ -67,9 +79,7 @@ class Store:
             )
             for name in self.names
         }
-        self.disks = {
-            name: ModelledDisk(shape, bytes_per_s=10**9, latency=10 * MICROSECOND) for name in self.names
-        }
+        self.disks = {name: ModelledDisk(shape, bytes_per_s=10**9, latency=10 * MICROSECOND) for name in self.names}
         self.clients: dict[str, StorageClient] = {}
         for number in range(clients):
             name = f"pe{number}"
@@ -81,6 +91,8 @@ class Store:
                 replicas=replicas,
                 regions={BUFFER: memory.where},
                 memories={BUFFER: memory.memory},
+                overhead=overhead,
+                window_bytes=window_bytes,
             )
 
     # --- what engines ask ---
@@ -143,7 +155,7 @@ class Store:
             assert deadline is not None
             for effect in disk.wake(deadline):
                 assert isinstance(effect, Deliver)
-                self._to_server(source, effect.message)
+                self._to_server(source, self._as_found(source, effect.message))
 
     def settle(self) -> None:
         """Everything happens, in a fixed order, and time passes, until nothing is left to do."""
@@ -153,6 +165,19 @@ class Store:
             elif not self.pass_time():
                 return
         raise AssertionError("the store never comes to rest")
+
+    def settle_without_time(self) -> None:
+        """Everything happens that can without a deadline."""
+        while steps := self.steps():
+            self.step(steps[0])
+
+    def damage(self, node: str, block: int) -> None:
+        """The node's disk will find this chunk damaged when it reads it, as a file's checksum does."""
+        self.damaged.add((node, block))
+
+    def letter_bytes(self, post: Post) -> int:
+        """Size of a letter on the wire."""
+        return len(msgspec.msgpack.encode(Envelope(post.to, post.letter)))
 
     def pass_time(self) -> bool:
         """Time goes to the next deadline of a machine; False if there is none."""
@@ -229,6 +254,13 @@ class Store:
         if not failure:
             view[:] = verb.data
         self._to_server(source, Moved(verb.ticket, failure))
+
+    def _as_found(self, node: str, message: Message) -> Message:
+        if isinstance(message, DiskDone) and message.data:
+            block = int.from_bytes(message.data[:8], "little")
+            if (node, block) in self.damaged:
+                return DiskDone(message.ticket, failure=f"{DAMAGED}: a bit", time=message.time)
+        return message
 
     def _to_server(self, node: str, message: Message, pull: Pull | None = None) -> None:
         effects = self.servers[node].receive(self.now, message)

@@ -122,5 +122,5 @@ class StoreUnderStress(RuleBasedStateMachine):
             assert committed >= version or (block, version) in disk.drafts, f"{name} has no version {version}"
 
 
-StoreUnderStress.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+StoreUnderStress.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 TestStoreUnderStress = StoreUnderStress.TestCase
