@@ -90,7 +90,7 @@ class PlacementQueues:
         """Round robin: all that wait get the next engines of both roles at once. Raises LookupError if none is left."""
         placed = []
         while self._waiting:
-            prefill, decode = self.prefill.next_in_turn(), self.decode.next_in_turn()
+            prefill, decode = self.next_prefill(self._waiting[0]), self.decode.next_in_turn()
             record = self._waiting.popleft()
             self.prefill.give(prefill, record.length, 0)
             self.decode.give(decode, record.length, record.blocks)
@@ -98,6 +98,10 @@ class PlacementQueues:
             record.prefill = prefill
             placed.append((record, decode))
         return placed
+
+    def next_prefill(self, record: TurnRecord) -> int:  # noqa: ARG002  # other ways to choose it look at the turn
+        """The prefill engine of a turn that is placed when it comes: the next in turn. Raises LookupError if none."""
+        return self.prefill.next_in_turn()
 
     def lose(self, node: str) -> None:
         """The engines of `node` are gone: turns that wait for them, or have half of them, wait for others."""
