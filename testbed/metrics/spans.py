@@ -1,13 +1,14 @@
 """A timeline cut into spans that nest and never overlap: what a trace viewer and a picture can draw as it is.
 
-Phases of a request: sending (client to front end), queued (until the scheduler claims it), prefill (until its first
-token is published), decode (until its last), delivery (until the client has it all). Where a moment is unknown the
+Phases of a request: sending (client to front end), queued (until the scheduler claims it; for an agent's turn, until
+its KV is there), prefill (until its first token is published), decode (until its last), delivery (until the client has
+it all). Where a moment is unknown the
 phase before it runs on to the request's end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -66,11 +67,13 @@ def request_spans(timeline: TimelineState) -> tuple[RequestSpans, ...]:
     """All requests, in the order of sending (or arrival, where no client logged)."""
     exchanges = {exchange.name: exchange for exchange in timeline.exchanges.exchanges}
     rows = [_row(track, exchanges.pop(track.name, None), timeline.end) for track in timeline.tracks.values()]
-    rows.extend(_row(None, exchange, timeline.end) for exchange in exchanges.values())
+    rows.extend(_row(None, one, timeline.end, timeline.turns.get(one.name)) for one in exchanges.values())
     return tuple(sorted((row for row in rows if row is not None), key=lambda row: (row.start, row.name)))
 
 
-def _row(track: Track | None, exchange: Exchange | None, now: Nanoseconds) -> RequestSpans | None:
+def _row(
+    track: Track | None, exchange: Exchange | None, now: Nanoseconds, stages: Mapping[str, Nanoseconds] | None = None
+) -> RequestSpans | None:
     steps = dict(track.steps) if track is not None else {}
     begin = exchange.sent if exchange is not None else steps[1].first if 1 in steps else None
     if begin is None:
@@ -78,10 +81,11 @@ def _row(track: Track | None, exchange: Exchange | None, now: Nanoseconds) -> Re
     ended = exchange.ended if exchange is not None else track.ended if track is not None else None
     end = max(begin, now if ended is None else ended)
     times = list(track.published) if track is not None and track.published else list(_received(exchange))
+    told = stages or {}
     marks: list[Nanoseconds | None] = [
         begin,
-        steps[1].first if 1 in steps else None,
-        steps[6].first if 6 in steps else None,
+        steps[1].first if 1 in steps else told.get("queued"),
+        steps[6].first if 6 in steps else told.get("prefilling", told.get("ready")),
         times[0] if times else None,
         times[-1] if times and ended is not None else None,
     ]

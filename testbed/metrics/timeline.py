@@ -13,6 +13,7 @@ from __future__ import annotations
 import msgspec
 
 from testbed.events.fidelity_events import LinkMeasured
+from testbed.events.kv_events import TurnStage
 from testbed.events.log import Record
 from testbed.events.schema import (
     BLINK_STEPS,
@@ -145,6 +146,8 @@ class TimelineState(msgspec.Struct):
 
     tracks: dict[int, Track] = {}
     exchanges: ExchangeState = msgspec.field(default_factory=ExchangeState)
+    turns: dict[str, dict[str, Nanoseconds]] = {}
+    """When an agent's turn entered each stage last, by its name."""
     launches: list[Launch] = []
     open_launches: dict[str, int] = {}
     """Place in `launches` of each launch that is not done, by "node number"."""
@@ -167,7 +170,7 @@ class TimelineFold:
     takes: frozenset[type[Event]] = frozenset(
         (
             *BLINK_STEPS.values(), *ExchangeFold.takes, BatchChanged, LinkMeasured, RequestAbandoned, RequestRefused,
-            RequestServed, SlotMoved, WindowRelaunched,
+            RequestServed, SlotMoved, TurnStage, WindowRelaunched,
         )
     )  # fmt: skip
 
@@ -256,6 +259,8 @@ def _take_launch(state: TimelineState, record: Record) -> None:
 def _take_reading(state: TimelineState, record: Record) -> None:
     t, event = record.t, record.event
     match event:
+        case TurnStage(turn=turn, stage=stage):
+            state.turns.setdefault(turn, {})[stage] = t
         case SlotMoved():
             _take_pause(_track(state, event.request), t, event)
         case BatchChanged():

@@ -10,6 +10,7 @@ from testbed.events.log import Record
 from testbed.metrics.fold import Folding
 from testbed.metrics.spans import PHASES, RequestSpans, launch_lanes, request_spans, slot_spans, step_table
 from testbed.metrics.timeline import Launch, TimelineFold, TimelineState
+from tests.testbed.metrics.agentic_stories import agentic_run
 from tests.testbed.metrics.stories import MS, Story, ask, nonsense, sensible, serve, small_run, started
 
 
@@ -133,3 +134,15 @@ def test_the_table_of_steps_counts_from_the_sending() -> None:
     assert (by_step[10].first, by_step[10].last, by_step[10].count) == (20 * MS, 32 * MS, 3)
     (unserved,) = rows(ask(Story(), "q", 0, [5]).records())
     assert {(one.first, one.count) for one in step_table(unserved)} == {(None, 0)}
+
+
+def test_an_agents_turn_is_queued_until_its_kv_is_there() -> None:
+    (row,) = rows(agentic_run(1, 1))
+    assert [(phase.what, phase.start // MS, phase.end // MS) for phase in row.phases] == [
+        ("sending", 10, 11),
+        ("queued", 11, 17),
+        ("prefill", 17, 28),
+        ("decode", 28, 48),
+        ("delivery", 48, 48),
+    ]
+    assert row.steps == ()
