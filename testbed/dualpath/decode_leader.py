@@ -106,6 +106,8 @@ class _Turn:
         self.quiet = False
         """The prefill side touches nothing of this turn any more."""
         self.failure = ""
+        self.lost_blocks = False
+        """It failed since storage could not give its hits."""
 
     def go(self, step: Step) -> None:
         """Raises MachineError for a step that the table has not."""
@@ -293,6 +295,7 @@ class DecodeLeader:
         if turn.stage is Stage.BREAKING:
             self._settle(turn)
         elif failed:
+            turn.lost_blocks = True
             self._break(turn, f"storage has lost {len(failed)} of its blocks")
         else:
             self._post(turn.assign.prefill_node, LEADER, HitsReady(name), writer=self.name)
@@ -395,7 +398,8 @@ class DecodeLeader:
         name = turn.job.name
         del self._turns[name]
         self._fetching.remove(self._now, name)
-        self._post(self._scheduler, SCHEDULER, TurnEnded(name, self._node, turn.assign.decode_engine, turn.failure))
+        ended = TurnEnded(name, self._node, turn.assign.decode_engine, turn.failure, turn.lost_blocks)
+        self._post(self._scheduler, SCHEDULER, ended)
         self._free(turn)
 
     def _free(self, turn: _Turn) -> None:

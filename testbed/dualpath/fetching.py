@@ -32,6 +32,8 @@ class Fetching:
         """Free KV blocks of each engine's HBM, where the role has that."""
         self.due: Nanoseconds = 0
         """When the next fetch is."""
+        self._taken = 0
+        """Turns that were assigned so far."""
         self._turns: dict[str, tuple[int, int]] = {}
         """Engine and tokens of each turn that is assigned and not finished."""
         self._reads: dict[str, int] = {}
@@ -46,6 +48,7 @@ class Fetching:
 
     def add(self, name: str, engine: int, tokens: int, read_tokens: int) -> None:
         """A turn is assigned."""
+        self._taken += 1
         self._turns[name] = (engine, tokens)
         if read_tokens:
             self._reads[name] = read_tokens
@@ -72,7 +75,7 @@ class Fetching:
         change = abs(self._queue - self._told)
         if not change or (change < TELL_TOKENS and self._queue):
             return []
-        return [*self._measured(), self._post(ReadQueued(self._node, self._queue))]
+        return [*self._measured(), self._post(ReadQueued(self._node, self._queue, self._taken))]
 
     def fetch(self, now: Nanoseconds) -> list[Effect]:
         """The fetch that is due, if one is."""
@@ -88,7 +91,7 @@ class Fetching:
             for engine in range(self._engines)
         )
         effects = self._measured() if self._queue != self._told else []
-        return [*effects, self._post(FetchWork(self._node, self._role, reports, self._queue))]
+        return [*effects, self._post(FetchWork(self._node, self._role, reports, self._queue, self._taken))]
 
     def _measured(self) -> list[Effect]:
         self._told = self._queue

@@ -93,6 +93,8 @@ class _Turn:
         """Hits of the decode side are in its buffer, or there are none."""
         self.at_engine = False
         self.failure = ""
+        self.lost_blocks = False
+        """It failed since storage could not give its hits."""
         self.answer_to = ""
         """Decode node that waits for `Drained`."""
         self.decode_lost = False
@@ -259,6 +261,7 @@ class PrefillLeader:
         if turn.stage is Stage.BREAKING:
             self._settle(turn)
         elif failed:
+            turn.lost_blocks = True
             self._break(turn, f"storage has lost {len(failed)} of its blocks")
         else:
             self._hand_over(turn)
@@ -335,7 +338,8 @@ class PrefillLeader:
         name = turn.assign.turn.name
         del self._turns[name]
         self._fetching.remove(self._now, name)
-        self._post(self._scheduler, SCHEDULER, TurnEnded(name, self._node, turn.assign.prefill_engine, turn.failure))
+        ended = TurnEnded(name, self._node, turn.assign.prefill_engine, turn.failure, turn.lost_blocks)
+        self._post(self._scheduler, SCHEDULER, ended)
         granted = self._room.release(turn.extents) if turn.extents else self._room.withdraw(name)
         if turn.extents:
             self._effects.append(Emit(self._room.measured()))
