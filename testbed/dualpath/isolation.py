@@ -9,7 +9,9 @@ run is held against, is `testbed.network.port_forecast`'s; one burster logs it.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
+from enum import Enum, auto
 from random import Random
 from typing import Annotated, Literal
 
@@ -31,6 +33,8 @@ from testbed.machine import (
 )
 from testbed.units import MILLISECOND, SECOND, Nanoseconds
 
+DRAIN = SECOND
+"""True time after the last collective, in which KV that is under way lands: a run that is cut has lost it."""
 HOP = "de3-5-hbm"
 """The hop that the pushed KV stands for: HBM of a decode engine to HBM of a prefill engine."""
 PAYLOAD = 4096
@@ -50,11 +54,10 @@ class IsolationParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     burst_packets: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 48
     """Full packets that a member sends to each other one in a collective."""
     bursts: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 120
-    """How many of them; ignored where collectives saturate."""
+    """How many of them; where collectives saturate, of each of the two."""
     period: Annotated[Nanoseconds, msgspec.Meta(ge=1_000)] = 120 * MILLISECOND
-    """Mean time from one to the next. Must be longer than a burst takes beside KV in its lane."""
-    duration: Annotated[Nanoseconds, msgspec.Meta(ge=1_000)] = 10 * SECOND
-    """How long collectives saturate the port."""
+    """Mean time from one to the next, where they do not saturate. Must be longer than a burst takes beside KV in its
+    lane."""
     kv_message_packets: Annotated[int, msgspec.Meta(ge=1, le=256)] = 64
     """Packets of one WRITE of KV. Where collectives saturate it is one, so that each low packet is seen."""
     kv_messages: Annotated[int, msgspec.Meta(ge=1, le=64)] = 8
@@ -75,10 +78,11 @@ class IsolationParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
         """Packets of one WRITE of KV."""
         return 1 if self.load == "saturating" else self.kv_message_packets
 
-    @property
-    def end(self) -> Nanoseconds:
-        """Nothing new is begun from here on."""
-        return self.duration if self.load == "saturating" else (self.bursts + 1) * self.period
+    def end(self, packet_time: Nanoseconds) -> Nanoseconds:
+        """When KV is no longer pushed: about when the last collective ends. `packet_time` is a full packet's."""
+        if self.load == "bursts":
+            return (self.bursts + 1) * self.period
+        return self.groups * self.bursts * (self.members - 1) * self.burst_packets * packet_time
 
 
 def node_names(parameters: IsolationParameters) -> tuple[list[str], str]:
@@ -87,13 +91,29 @@ def node_names(parameters: IsolationParameters) -> tuple[list[str], str]:
 
 
 def moments(parameters: IsolationParameters, rng: Random) -> list[Nanoseconds]:
-    """When bursts are due: about a period apart, never in step with anything."""
+    """When bursts are due: about a period apart, never in step with anything; all at once where they saturate."""
+    if parameters.load == "saturating":
+        return [0] * parameters.bursts
     half = parameters.period // 2
     return [(turn + 1) * parameters.period - half // 2 + rng.randrange(half) for turn in range(parameters.bursts)]
 
 
+class Phase(Enum):
+    """What a burster does."""
+
+    WAITING = auto()
+    """For the next moment."""
+    EXCHANGING = auto()
+    DRAINING = auto()
+    """All collectives have ended; KV lands."""
+    DONE = auto()
+
+
 class Burster:
-    """Asks for the collectives of one engine in one group. `forecast` is logged when the run begins."""
+    """Asks for the collectives of one engine in one group. `due` are their moments, `forecast` is logged at the start.
+
+    A collective begins when it is due and the one before it has ended; without a pause where all are due at once.
+    """
 
     def __init__(
         self,
@@ -104,55 +124,67 @@ class Burster:
         forecast: PortForecast | None = None,
     ) -> None:
         self.name = f"burster{group}"
+        self.phase = Phase.WAITING
         self._parameters = parameters
         self._place = place
         self._to = machine_name(group)
-        self._due = list(due)
+        self._due = deque(due)
         self._forecast = forecast
         self._sequence = 0
-        self._next: Nanoseconds | None = 0
-        self.ended = 0
-        """Collectives that have ended, well or not."""
-        self.failed = 0
+        self._next: Nanoseconds = 0
+        self.failed = False
+        """A collective has failed: its queue pair is lost, and nothing more is asked for."""
 
     @property
     def done(self) -> bool:
-        """Nothing more is asked for, and nothing is under way."""
-        return self._next is None and self.ended == self._sequence
+        """All collectives have ended, and KV has had time to land."""
+        return self.phase is Phase.DONE
+
+    @property
+    def ended(self) -> int:
+        """Collectives that have ended."""
+        return self._sequence - (self.phase is Phase.EXCHANGING)
 
     @property
     def remaining(self) -> int:
-        """Collectives that are known to come or under way."""
-        return len(self._due) + self._sequence - self.ended
+        """Collectives that have not."""
+        return len(self._due) + (self.phase is Phase.EXCHANGING)
 
     def receive(self, now: Nanoseconds, message: Message) -> Effects:
         """Takes the end of its collective. Raises `UnexpectedMessage` for anything else."""
-        if not isinstance(message, Exchanged) or self.ended == self._sequence:
-            raise UnexpectedMessage(self.name, message)
-        self.ended += 1
+        if not isinstance(message, Exchanged) or self.phase is not Phase.EXCHANGING:
+            raise UnexpectedMessage(self.name, message, self.phase.name)
         if message.failure:
-            # The queue pair is lost; nothing that is asked of it later would end otherwise.
-            self.failed += 1
-            self._due, self._next = [], None
-            return NOTHING
-        self._plan(now)
+            self.failed = True
+            self._due.clear()
+        if self._due:
+            self.phase, self._next = Phase.WAITING, max(now, self._due[0])
+        else:
+            self.phase, self._next = Phase.DRAINING, now + DRAIN
         return NOTHING
 
     def wake(self, now: Nanoseconds) -> Effects:
-        """Begins the collective that is due."""
-        if self._next is None or now < self._next:
-            return NOTHING
+        """Logs the forecast, begins the collective that is due, or ends."""
         effects: list[Effect] = []
         if self._forecast is not None:
             effects.append(Emit(self._forecast))
             self._forecast = None
-        if self._sequence == 0 and self._parameters.load == "bursts" and now < self._due[0]:
+        if self.phase is Phase.DRAINING and now >= self._next:
+            self.phase = Phase.DONE
+        elif self.phase is Phase.WAITING and now >= self._next and now < self._due[0]:
             self._next = self._due[0]
-            return effects
-        if self._due:
-            self._due.pop(0)
+        elif self.phase is Phase.WAITING and now >= self._next:
+            effects.append(self._begin())
+        return effects
+
+    def deadline(self) -> Nanoseconds | None:
+        """When the next collective is due, or the end."""
+        return self._next if self.phase in {Phase.WAITING, Phase.DRAINING} else None
+
+    def _begin(self) -> Deliver:
+        self._due.popleft()
         self._sequence += 1
-        self._next = None
+        self.phase = Phase.EXCHANGING
         exchange = Exchange(
             owner=self.name,
             ticket=self._sequence,
@@ -160,18 +192,7 @@ class Burster:
             sequence=self._sequence,
             bytes_to_each=self._sizes(),
         )
-        effects.append(Deliver(self._to, exchange))
-        return effects
-
-    def deadline(self) -> Nanoseconds | None:
-        """When the next collective is due."""
-        return self._next
-
-    def _plan(self, now: Nanoseconds) -> None:
-        if self._parameters.load == "saturating":
-            self._next = now if now < self._parameters.end else None
-        else:
-            self._next = max(now, self._due[0]) if self._due else None
+        return Deliver(self._to, exchange)
 
     def _sizes(self) -> tuple[int, ...]:
         members, size = self._parameters.members, self._parameters.burst_packets * PAYLOAD
@@ -186,9 +207,17 @@ class Pusher:
     name = "pusher"
 
     def __init__(
-        self, parameters: IsolationParameters, peer: str, remote: RemoteAddress, room: int, region: str
+        self,
+        parameters: IsolationParameters,
+        *,
+        peer: str,
+        remote: RemoteAddress,
+        room: int,
+        region: str,
+        until: Nanoseconds,
     ) -> None:
         self._parameters = parameters
+        self._until = until
         self._peer = peer
         self._remote = remote
         self._region = region
@@ -201,7 +230,7 @@ class Pusher:
         """Takes the end of a move and asks for the next. Raises `UnexpectedMessage` for anything else."""
         if not isinstance(message, Moved):
             raise UnexpectedMessage(self.name, message)
-        return NOTHING if message.failure or now >= self._parameters.end else (self._move(),)
+        return NOTHING if message.failure or now >= self._until else (self._move(),)
 
     def wake(self, now: Nanoseconds) -> Effects:  # noqa: ARG002  # the contract's shape
         """Begins."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
+from testbed.experiment.isolation_figures import IsolationFigures
 from testbed.metrics.tally import Spread
 
 
@@ -243,6 +244,8 @@ class AgenticFigures(msgspec.Struct, frozen=True, kw_only=True):
     attention: AttentionFigures | None = None
     collectives: dict[str, CollectiveFigures] | None = None
     """By operation, and `all_to_all` for dispatch and combine together."""
+    isolation: IsolationFigures | None = None
+    """Only of systems that log a forecast of a port (docs/models/isolation.md)."""
     blocks: BlockFigures | None = None
     chunks: dict[str, ChunkFigures] | None = None
     """By operation."""

@@ -12,13 +12,14 @@ from testbed.metrics.block_store import StoreState
 from testbed.metrics.collectives import CollectiveState
 from testbed.metrics.fold import Folding
 from testbed.metrics.forward_batches import BatchState
+from testbed.metrics.isolation import IsolationState
 from testbed.metrics.outcome import StoryState
 from testbed.metrics.read_paths import PathState, Placing
 from testbed.metrics.requests import Exchange
 from testbed.metrics.resource_use import UseState, kind_of, node_of
 from testbed.metrics.turn_stages import StageState
 
-NEEDED = ("agents", "read_paths", "resources", "attention", "collectives", "store", "stages", "batches")
+NEEDED = ("agents", "read_paths", "resources", "attention", "collectives", "isolation", "store", "stages", "batches")
 """The folds that these are made of."""
 
 
@@ -34,6 +35,7 @@ class AgenticResults(NamedTuple):
     use: UseState
     attention: AttentionState
     collectives: CollectiveState
+    isolation: IsolationState
     store: StoreState
     stages: StageState
     batches: BatchState
@@ -68,6 +70,7 @@ def agentic_results(
         use=folding.result("resources"),
         attention=folding.result("attention"),
         collectives=folding.result("collectives"),
+        isolation=folding.result("isolation"),
         store=folding.result("store"),
         stages=folding.result("stages"),
         batches=folding.result("batches"),

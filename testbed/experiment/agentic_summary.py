@@ -26,6 +26,7 @@ from testbed.experiment.agentic_figures import (
 )
 from testbed.experiment.agentic_results import AgenticResults
 from testbed.experiment.hop_bytes import modelled_hops
+from testbed.experiment.isolation_figures import isolation_figures
 from testbed.experiment.nic_summary import (
     ENGINE_SIDES,
     cnic_figures,
@@ -65,6 +66,7 @@ def agentic_figures(trials: Sequence[AgenticResults]) -> AgenticFigures:
         resources=resource_figures(trials),
         attention=_attention(trials),
         collectives=_collectives(trials),
+        isolation=isolation_figures([trial.isolation for trial in trials]),
         blocks=_blocks(trials),
         chunks=_chunks(trials),
         accidents=_accidents(trials),

@@ -38,7 +38,7 @@ from testbed.machine import Machine, RemoteAddress
 from testbed.network.connection import ConnectionSettings
 from testbed.network.lanes import LaneTable
 from testbed.network.port_forecast import Bulk, Bursts, burst_times, low_share
-from testbed.units import Nanoseconds
+from testbed.units import Nanoseconds, serialization_time
 from testbed.workload.streams import stream
 
 _PORT = "cnic0"
@@ -97,7 +97,14 @@ def _push(
     return [
         Mail(),
         TrafficManager(node.name, DualPathParameters(), shape=shape, memories=surroundings.memories),
-        Pusher(parameters, f"{target}.{_PORT}", _address(region), region.size, _HBM),
+        Pusher(
+            parameters,
+            peer=f"{target}.{_PORT}",
+            remote=_address(region),
+            room=region.size,
+            region=_HBM,
+            until=parameters.end(serialization_time(_FRAME, node.ports[0].rate_bits_per_s)),
+        ),
     ]
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from testbed.dualpath.read_paths import HOPS
 from testbed.experiment.agentic_figures import ModelFigures, NicFigures, ResourceUse, SideUse
+from testbed.experiment.isolation_figures import isolation_words
 from testbed.experiment.summary import SystemSummary
 from testbed.metrics.tally import Spread
 
@@ -155,6 +156,8 @@ def _facts(system: SystemSummary) -> Iterator[tuple[str, str]]:
         if nics is not None and nics.ports > 1:
             yield name, _balance_words(nics)
     yield from _engine_facts(system)
+    if system.isolation is not None:
+        yield from isolation_words(system.isolation)
     yield from _storage_facts(system)
 
 

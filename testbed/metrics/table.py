@@ -12,6 +12,7 @@ from testbed.metrics.fidelity import FidelityFold
 from testbed.metrics.fold import Fold
 from testbed.metrics.forward_batches import BatchFold
 from testbed.metrics.hops import HopFold
+from testbed.metrics.isolation import IsolationFold
 from testbed.metrics.latency import LatencyFold
 from testbed.metrics.outcome import StoryFold
 from testbed.metrics.read_paths import PathFold
@@ -41,6 +42,7 @@ FOLDS: dict[str, Fold[Any, Any]] = {
     "resources": UseFold(),
     "attention": AttentionFold(),
     "collectives": CollectiveFold(),
+    "isolation": IsolationFold(),
     "store": StoreFold(),
     "stages": StageFold(),
     "batches": BatchFold(),

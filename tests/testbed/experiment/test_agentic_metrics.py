@@ -47,11 +47,12 @@ def test_every_metric_is_a_place_in_a_summary() -> None:
 def test_every_figure_of_a_run_can_be_asked_for() -> None:
     system = summarise_system([fold_trial("t", "ours", "", agentic_run())], EVERYTHING)
     figures = {name: msgspec.to_builtins(getattr(system, name)) for name in AgenticFigures.__struct_fields__}
-    assert [name for name, part in figures.items() if part is None] == ["hop_model"], "which takes a plan"
+    missing = [name for name, part in figures.items() if part is None]
+    assert missing == ["hop_model", "isolation"], "which take a plan, and a port's forecast (test_isolation.py)"
     unnamed = {
         path for path in leaves(figures) if path not in AGENTIC_METRICS and not path.startswith(tuple(FOR_PEOPLE))
     }
-    assert unnamed == {"hop_model"}
+    assert unnamed == {"hop_model", "isolation"}
 
 
 def test_hops_are_those_of_the_table() -> None:

@@ -9,12 +9,13 @@ from testbed.events.log import Record
 from testbed.metrics.fold import Folding, UnknownFold
 from testbed.metrics.table import FOLDS
 from tests.testbed.metrics.agentic_stories import agentic_run
+from tests.testbed.metrics.isolation_stories import isolation_run
 from tests.testbed.metrics.stories import nonsense, sensible, small_run
 
 
 def both_runs() -> list[Record]:
-    """A run with steps and slots, then one with paths and hops: no system has all events."""
-    return [*small_run(), *agentic_run()]
+    """A run with steps and slots, one with paths and hops, one with a port's forecast: no system has all events."""
+    return [*small_run(), *agentic_run(), *isolation_run()]
 
 
 @pytest.mark.parametrize("name", FOLDS)
