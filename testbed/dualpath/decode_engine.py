@@ -140,6 +140,8 @@ class DecodeEngine:
         self._room = Room(self._hbm.region, pages, shape.full_bytes)
         self._turns: dict[str, _Sequence] = {}
         self._unstaged: deque[_Sequence] = deque()
+        self._verified = 0
+        """Layer Blocks whose checksum fitted since the last step."""
         self._stepping: list[_Sequence] = []
         """Those in the step under way; empty between steps."""
         self._began: Nanoseconds = 0
@@ -277,6 +279,7 @@ class DecodeEngine:
                 except BadBlock as error:
                     self._effects.append(Emit(BlockRejected(f"{expected:016x}", self._hbm.region, str(error))))
                     return f"a wrong block has reached {self._hbm.node}.{self._hbm.region}"
+        self._verified += self._shape.layers * sequence.prompt_blocks
         return ""
 
     # --- steps ------------------------------------------------------------------------------------------------------
@@ -319,9 +322,11 @@ class DecodeEngine:
                     attention=0,
                     computed=self._step_time,
                     hbm_bytes=self._room.held_bytes,
+                    verified=self._verified,
                 )
             )
         )
+        self._verified = 0
         load = len(self._turns), sum(each.cached for each in self._turns.values())
         self._effects += self._meter.computed(now, self._step_time, *load)
         for sequence in stepped:

@@ -39,7 +39,7 @@ class Work:
 class Member:
     """A turn's part in one batch: tokens `cached` to `cached + new - 1` are computed."""
 
-    __slots__ = ("block_tokens", "cached", "first_chunk", "flying", "new", "rows", "work")
+    __slots__ = ("block_tokens", "cached", "checked", "first_chunk", "flying", "new", "rows", "work")
 
     def __init__(self, work: Work, new: int, block_tokens: int) -> None:
         self.work = work
@@ -47,6 +47,8 @@ class Member:
         self.new = new
         self.block_tokens = block_tokens
         self.first_chunk = work.chunks == 0
+        self.checked = 0
+        """Layer Blocks whose checksum fitted."""
         self.rows: dict[int, Holding] = {}
         """Places of a window's layers; those that no further layer needs are taken out."""
         self.flying = 0

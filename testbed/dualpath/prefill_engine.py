@@ -259,6 +259,7 @@ class PrefillEngine:
                 self._effects.append(Emit(BlockRejected(f"{expected:016x}", f"hbm{self._hbm.engine}", str(error))))
                 member.work.failure = f"a wrong block has reached {self._hbm.node}.hbm{self._hbm.engine}"
                 return
+        member.checked += member.cached_blocks
 
     def _compute(self, batch: Batch) -> None:
         layer = batch.computed
@@ -317,6 +318,7 @@ class PrefillEngine:
                     attention=batch.attention,
                     computed=batch.compute,
                     hbm_bytes=batch.hbm_bytes,
+                    verified=sum(member.checked for member in done),
                 )
             )
         )
