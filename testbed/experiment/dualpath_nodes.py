@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from testbed.baselines.pool_client import POOL
 from testbed.dualpath.blocks import BlockShape
 from testbed.dualpath.node_memory import BUFFER, hbm_region
 from testbed.dualpath.parameters import DualPathParameters
@@ -72,6 +73,8 @@ def _engine_node(parameters: DualPathParameters, name: str, role: str) -> NodeOu
         regions.append(RegionOutline(hbm_region(engine), parameters.hbm_kv_bytes, bulk=True, grain=grain))
         if exchanges(parameters):
             regions.append(RegionOutline(tokens_region(engine), _TOKENS_BYTES, bulk=True, grain=_TOKENS_GRAIN))
+    if pool := pool_bytes(parameters):
+        regions.append(RegionOutline(POOL, pool, bulk=True, grain=grain, dram=True))
     return NodeOutline(
         name,
         "prefill" if prefill else "decode",
@@ -89,6 +92,11 @@ _TOKENS_BYTES = 1 << 30
 """True bytes for the parts of one collective: more than a batch of 8,192 tokens of 7,168 hidden values in FP8 to 8
 experts each."""
 _TOKENS_GRAIN = 4096
+
+
+def pool_bytes(parameters: DualPathParameters) -> int:
+    """True bytes of a node's part of the DRAM pool, less what squeezes it; 0 where there is none."""
+    return max(0, parameters.dram_pool_bytes - parameters.dram_pool_squeeze_bytes)
 
 
 def exchanges(parameters: DualPathParameters) -> bool:
@@ -109,6 +117,10 @@ def _connections(
         for peer in others:
             for far in cnics:
                 yield ConnectionOutline(own, peer, far, KV, messages=False)
+        if pool_bytes(parameters):
+            for peer in mine:
+                if peer != name:
+                    yield ConnectionOutline(own, peer, own, KV, messages=False)
     if exchanges(parameters):
         for peer in mine if parameters.collectives == "role" else [name]:
             for own in cnics:
@@ -134,6 +146,4 @@ def _storage_node(parameters: DualPathParameters, name: str) -> NodeOutline:
     shape = shape_of(parameters, 1)
     staged = staging_bytes(shape, parameters.replicas, images=False)
     staging = RegionOutline(STAGING, staged, bulk=True, grain=shape.layer_bytes, dram=True)
-    return NodeOutline(
-        name, "storage", "hardware", 512, ("snic0",), tuple(connections), (staging,) if staged else ()
-    )
+    return NodeOutline(name, "storage", "hardware", 512, ("snic0",), tuple(connections), (staging,) if staged else ())

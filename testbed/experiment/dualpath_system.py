@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from testbed.baselines.pool_client import POOL, PooledStorage
+from testbed.baselines.pool_scheduler import PooledScheduler
 from testbed.dualpath.blocks import BlockShape
 from testbed.dualpath.chains import chain_table
 from testbed.dualpath.collectives import Collective, Member
@@ -29,6 +31,7 @@ from testbed.experiment.dualpath_nodes import (
     exchanges,
     names,
     plan_nodes,
+    pool_bytes,
     shape_of,
     tokens_region,
 )
@@ -41,21 +44,15 @@ from testbed.serving.timed_device import TimedDevice
 _GBYTE = 10**9
 
 
-def _assemble(
-    plan: Plan, parameters: DualPathParameters, node: NodePlan, surroundings: Surroundings
-) -> NodeAssembly:
+def _assemble(plan: Plan, parameters: DualPathParameters, node: NodePlan, surroundings: Surroundings) -> NodeAssembly:
     """The machines of one node; its mail is the first."""
     if node.role == "scheduler":
         return NodeAssembly((Mail(), _scheduler(plan, parameters)))
     shape = shape_of(parameters, plan.byte_scale)
-    traffic = TrafficManager(
-        node.name, parameters, shape=shape, memories=surroundings.memories, regions=node.regions
-    )
+    traffic = TrafficManager(node.name, parameters, shape=shape, memories=surroundings.memories, regions=node.regions)
     if node.role == "storage":
         server = _server(plan, parameters, node, surroundings)
-        disk = ModelledDisk(
-            shape, bytes_per_s=round(parameters.disk_gbyte_s * _GBYTE), latency=parameters.disk_latency
-        )
+        disk = ModelledDisk(shape, bytes_per_s=round(parameters.disk_gbyte_s * _GBYTE), latency=parameters.disk_latency)
         return NodeAssembly((Mail(), traffic, server), disk)
     memory = NodeMemory(node.name, surroundings.memories, _addresses(plan))
     engines = prefill_machines if node.role == "prefill" else decode_machines
@@ -73,7 +70,17 @@ def _assemble(
 def _scheduler(plan: Plan, parameters: DualPathParameters) -> RequestScheduler:
     rates = [port.rate_bits_per_s for node in plan.nodes for port in node.ports if port.fabric == "storage"]
     known = profiled(parameters, min(rates))
-    return RequestScheduler(parameters, known, names(parameters, "prefill"), names(parameters, "decode"))
+    prefill, decode = names(parameters, "prefill"), names(parameters, "decode")
+    if not parameters.dram_pool_bytes:
+        return RequestScheduler(parameters, known, prefill, decode)
+    shape = shape_of(parameters, plan.byte_scale)
+    slots = {
+        node.name: min(pool_bytes(parameters) // shape.full_bytes, region.size // shape.full_image)
+        for node in plan.nodes
+        for region in node.regions
+        if region.name == POOL
+    }
+    return PooledScheduler(parameters, known, prefill, decode, slots)
 
 
 def _server(plan: Plan, parameters: DualPathParameters, node: NodePlan, surroundings: Surroundings) -> StorageServer:
@@ -90,8 +97,8 @@ def _server(plan: Plan, parameters: DualPathParameters, node: NodePlan, surround
 
 def _storage_client(
     parameters: DualPathParameters, node: NodePlan, memory: NodeMemory, shape: BlockShape
-) -> StorageClient:
-    return StorageClient(
+) -> StorageClient | PooledStorage:
+    client = StorageClient(
         node.name,
         shape,
         nodes=names(parameters, "storage"),
@@ -100,11 +107,19 @@ def _storage_client(
         memories=memory.memories,
         overhead=parameters.retrieval_overhead,
     )
+    if not pool_bytes(parameters):
+        return client
+    return PooledStorage(
+        client,
+        memory,
+        shape=shape,
+        nodes=[*names(parameters, "prefill"), *names(parameters, "decode")],
+        engines=parameters.engines_per_node,
+        scheduler=SCHEDULER_NODE,
+    )
 
 
-def _collectives(
-    plan: Plan, parameters: DualPathParameters, node: NodePlan, memory: NodeMemory
-) -> Iterator[Machine]:
+def _collectives(plan: Plan, parameters: DualPathParameters, node: NodePlan, memory: NodeMemory) -> Iterator[Machine]:
     """A machine for each engine that exchanges tokens with others: those of its node, or of its role."""
     if not exchanges(parameters):
         return
@@ -143,6 +158,8 @@ def _addresses(plan: Plan) -> dict[str, RemoteAddress]:
 def _check(parameters: DualPathParameters) -> None:
     """Raises ValueError for parameters that do not go together."""
     chain_table(names(parameters, "storage"), parameters.replicas)
+    if parameters.placement == "affinity" and not parameters.dram_pool_bytes:
+        raise ValueError("placement is affinity and there is no pool to be near to; it needs dram_pool_bytes")
 
 
 DUALPATH = System(
