@@ -51,7 +51,7 @@ def mount_image(registry: RunRegistry, node: str, size: int, folder: Path) -> Pa
         # Chunks are small files, so that there may be as many as there are blocks.
         run(["mkfs.ext4", "-q", "-F", "-m", "0", "-i", "4096", str(image)])
         run(["mount", "-o", "loop,noatime", str(image), str(point)])
-        _bypass_cache(point)
+        bypass_cache(point)
     except (OSError, ProgramFailed) as fault:
         if point.is_mount():
             run(["umount", str(point)])
@@ -62,8 +62,11 @@ def mount_image(registry: RunRegistry, node: str, size: int, folder: Path) -> Pa
     return point
 
 
-def _bypass_cache(point: Path) -> None:
-    """Raises ProgramFailed where the file system below the image takes no direct I/O."""
+def bypass_cache(point: Path) -> None:
+    """Has the loop device of a mounted image pass this host's page cache by.
+
+    Raises ProgramFailed where the file system below the image takes no direct I/O.
+    """
     lines = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
     device = next(fields[0] for fields in lines if fields[1] == str(point))
     run(["losetup", "--direct-io=on", device])
