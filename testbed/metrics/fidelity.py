@@ -27,6 +27,7 @@ from testbed.events.fidelity_events import (
     ClockLate,
     ClockMeasured,
     CpuMeasured,
+    FaultInjected,
     HardwareEngaged,
     HostChanged,
     LinkMeasured,
@@ -93,6 +94,8 @@ class FidelityState(msgspec.Struct):
     drift: dict[str, int] = {}
     part_real: bool = False
     """A port or NIC of the run is a real one, whose frames nobody counts at both ends."""
+    part_killed: bool = False
+    """The experiment has had a node die: frames to it are lost, and sent again, on purpose."""
     pressure: list[float] = []
     pressure_missing: bool = False
     lags: list[Nanoseconds] = []
@@ -154,6 +157,8 @@ class FidelityFold:
                 state.changes = (*state.changes, f"{what}: {detail}")
             case HardwareEngaged(seam=seam):
                 state.part_real = state.part_real or seam in REAL_NETWORK
+            case FaultInjected():
+                state.part_killed = True
             case event if record.t >= 0:
                 _take_reading(state, record.node, event)
         return state
@@ -300,7 +305,8 @@ def _timed(state: FidelityState, process: str) -> bool:
 
 def _lost_frames(state: FidelityState) -> Measured:
     """Nothing before every NIC has counted for the last time: until then frames are under way, and not lost."""
-    if not state.sent or state.part_real or any(f"{rnic}-nic" not in state.stopped for rnic in state.sent):
+    not_ours = state.part_real or state.part_killed
+    if not state.sent or not_ours or any(f"{rnic}-nic" not in state.stopped for rnic in state.sent):
         return None, ""
     return float(abs(sum(state.sent.values()) - sum(state.received.values()))), "all NICs"
 
@@ -322,7 +328,7 @@ MEASURES: dict[str, Callable[[FidelityState], Measured]] = {
     "stopped": _stopped,
     "link over its setting": lambda state: _worst(state.link_excess),
     "drops": lambda state: _per_million(state.drops, state.packets),
-    "resent packets": lambda state: _per_million(state.resent, state.sent),
+    "resent packets": lambda state: (None, "") if state.part_killed else _per_million(state.resent, state.sent),
     "sequence errors": lambda state: _per_million(state.sequence_errors, state.received),
     "lost frames": _lost_frames,
     "ICRC errors": lambda state: _worst({key: float(count) for key, count in state.icrc_errors.items()}),

@@ -61,7 +61,8 @@ THRESHOLDS: dict[str, Limit] = {
         Limit(
             "resent packets", "packets per million", 1_000.0, 50_000.0,
             "Go-back-N resends a window after a late acknowledgement, which costs a retransmission time-out; one in a "
-            "thousand stays inside the spread of a p99, one in twenty does not.",
+            "thousand stays inside the spread of a p99, one in twenty does not. Not judged where the experiment has "
+            "had a node killed.",
             needed=False,
         ),
         Limit(
@@ -74,7 +75,7 @@ THRESHOLDS: dict[str, Limit] = {
             "lost frames", "packets", 0.0, 100.0,
             "What all NICs together have sent, they have received, once the run is quiet. A difference was dropped or "
             "made between a NIC and its peer by something that no queue of ours counts: a firewall, a policer, a full "
-            "socket. Not judged where a part of the network is real.",
+            "socket. Not judged where a part of the network is real, or the experiment has had a node killed.",
             needed=False,
         ),
         Limit(

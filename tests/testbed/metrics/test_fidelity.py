@@ -121,6 +121,13 @@ def test_frames_of_a_real_port_are_not_ours_to_count() -> None:
     assert threshold(judged(story.records()), "lost frames").measured is None
 
 
+def test_frames_to_a_node_that_was_killed_on_purpose_are_neither_lost_nor_resent_too_often() -> None:
+    story = wall(lost=500, resent=200).at(1, "bench", schema.FaultInjected("storage1", "kill"))
+    found = judged(story.records())
+    assert threshold(found, "lost frames").measured is None
+    assert threshold(found, "resent packets").measured is None
+
+
 def test_frames_under_way_are_not_lost() -> None:
     """While a NIC has not counted for the last time, what one has sent and the other not received says nothing."""
     before_the_end = [record for record in wall(lost=500).records() if record.t < 390 * MS]

@@ -28,6 +28,7 @@ export class FidelityFold {
     /** @type {Map<string, number>} */ this.drift = new Map();
     /** @type {string[]} */ this.changes = [];
     this.partReal = false;
+    this.partKilled = false;
     /** @type {number[]} */ this.pressure = [];
     this.pressureMissing = false;
     /** @type {number[]} */ this.lags = [];
@@ -51,6 +52,7 @@ export class FidelityFold {
       case "request.sent": this.lags.push(event.lag); break;
       case "rnic.measured": this.#nic(event); break;
       case "host.changed": this.changes.push(`${event.what}: ${event.detail}`); break;
+      case "fault.injected": this.partKilled = true; break;
       case "hardware.engaged": this.partReal ||= REAL_NETWORK.has(event.seam); break;
       default: if (event.t >= 0) this.#reading(event); return;
     }
@@ -128,7 +130,7 @@ export class FidelityFold {
       case "capture drift": return worst(map(this.drift, (value) => value / MS));
       case "link over its setting": return worst(this.excess);
       case "drops": return worst(perMillion(drops, packets));
-      case "resent packets": return worst(perMillion(resent, sent));
+      case "resent packets": return this.partKilled ? [null, ""] : worst(perMillion(resent, sent));
       case "ICRC errors": return worst(icrc);
       case "CPU pressure": return [this.pressure.length ? this.pressure.reduce((a, b) => a + b, 0) / this.pressure.length : null, ""];
       case "send lag p99": return [sendLag(this.lags), ""];
@@ -146,7 +148,7 @@ export class FidelityFold {
   /** Frames that one NIC sent and none received, once every NIC has counted for the last time. @returns {[number | null, string]} */
   #lostFrames() {
     const { sent, received } = this.counts;
-    if (!sent.size || this.partReal || [...sent.keys()].some((rnic) => !this.stopped.has(`${rnic}-nic`))) return [null, ""];
+    if (!sent.size || this.partReal || this.partKilled || [...sent.keys()].some((rnic) => !this.stopped.has(`${rnic}-nic`))) return [null, ""];
     const total = (/** @type {Map<string, number>} */ counts) => [...counts.values()].reduce((a, b) => a + b, 0);
     return [Math.abs(total(sent) - total(received)), "all NICs"];
   }
