@@ -17,9 +17,14 @@ Integers = npt.NDArray[np.int64]
 
 
 class EngineLedger:
-    """Engines of all nodes of a role, numbered node by node. Nodes that are lost have none any more."""
+    """Engines of all nodes of a role, numbered node by node. Nodes that are lost have none any more.
 
-    def __init__(self, nodes: Sequence[str], per_node: int, hbm_blocks: int = 0) -> None:
+    So many nodes one after another are a group, the last one perhaps of fewer; None makes all of them one.
+    """
+
+    def __init__(
+        self, nodes: Sequence[str], per_node: int, hbm_blocks: int = 0, group_nodes: int | None = None
+    ) -> None:
         self.nodes = tuple(nodes)
         self.per_node = per_node
         count = len(nodes) * per_node
@@ -32,6 +37,7 @@ class EngineLedger:
             node: np.arange(at * per_node, (at + 1) * per_node, dtype=np.int64) for at, node in enumerate(nodes)
         }
         """Engines of each node that is not lost."""
+        self._group_nodes = group_nodes or len(nodes)
         self._turn = 0
 
     def place_of(self, engine: int) -> tuple[str, int]:
@@ -60,9 +66,22 @@ class EngineLedger:
                 return engine
         raise LookupError("no engine is left")
 
-    def group_tokens(self, groups: Sequence[str]) -> Integers:
-        """Sum of tok over the engines of each node."""
-        return np.array([int(self.tokens[self.members[node]].sum()) for node in groups], np.int64)
+    def group_of(self, node: str) -> int:
+        """Number of a node's group."""
+        return self.nodes.index(node) // self._group_nodes
+
+    @property
+    def groups(self) -> list[int]:
+        """Groups that have an engine, in order."""
+        return sorted({self.group_of(node) for node in self.members})
+
+    def engines_of(self, group: int) -> Integers:
+        """Engines of a group, in order; at least one."""
+        return np.concatenate([engines for node, engines in self.members.items() if self.group_of(node) == group])
+
+    def group_tokens(self, groups: Sequence[int]) -> Integers:
+        """Sum of tok over the engines of each group."""
+        return np.array([int(self.tokens[self.engines_of(group)].sum()) for group in groups], np.int64)
 
 
 class ReadQueues:

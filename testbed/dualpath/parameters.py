@@ -85,6 +85,11 @@ class DualPathParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     reads_counted_at: Literal["assignment", "fetch"] = "assignment"
     """Whether `read_q` grows at once when a turn is assigned, or only by what nodes report. Not stated; our choice,
     since a burst of assignments would else all see the same queue."""
+    prefill_group_nodes: Few | None = None
+    """Prefill nodes whose engines fetch together; None: all. Not stated ("all engines of one node are in one group");
+    our choice: one group, since classes 2 and 3 go by the node and could not differ within a group of one."""
+    decode_group_nodes: Few | None = 1
+    """As above for decode nodes. Not stated; our choice: the node, as phase 1 of the rule spreads over groups."""
     fetch_period: Nanoseconds = 10 * MILLISECOND
     """How often leader engines fetch when nothing else makes them. Not stated; our choice."""
     unstored_context: Literal["wait", "compute"] = "wait"
@@ -146,3 +151,8 @@ class DualPathParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     retrieval_overhead: Nanoseconds = 0
     """Added to each storage read of a turn before its first byte: software of the storage path (Basic's file stack
     against TARDIS- or Phoenix-like GPU-centric ones)."""
+
+    @property
+    def steps_together(self) -> bool:
+        """Whether the engines of a group take their forward steps together (`testbed.dualpath.rounds`)."""
+        return self.collectives != "none" or self.tensor_parallel

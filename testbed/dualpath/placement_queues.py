@@ -2,7 +2,8 @@
 
 One global queue for prefill placement, first in, first out; one global and one private queue a group for decode
 placement, which is not (design dualpath 1.2 and 1.3). Prefill comes first: the paper leaves the order open, and only
-prefill placement keeps that of arrival. All engines of a node are a group. It sends nothing and knows no letter.
+prefill placement keeps that of arrival. Whichever node of a group fetches, its whole group is placed on. It sends
+nothing and knows no letter.
 """
 
 from __future__ import annotations
@@ -32,12 +33,13 @@ class PlacementQueues:
     ) -> None:
         self._parameters = parameters
         self._known = known
-        self.prefill = EngineLedger(prefill, parameters.engines_per_node)
-        self.decode = EngineLedger(decode, parameters.engines_per_node, known.hbm_blocks)
+        engines = parameters.engines_per_node
+        self.prefill = EngineLedger(prefill, engines, group_nodes=parameters.prefill_group_nodes)
+        self.decode = EngineLedger(decode, engines, known.hbm_blocks, parameters.decode_group_nodes)
         self.read_queues = ReadQueues([*prefill, *decode])
         self._waiting: deque[TurnRecord] = deque()
         self._half_placed: list[TurnRecord] = []
-        self._private: dict[str, deque[TurnRecord]] = {node: deque() for node in decode}
+        self._private: dict[int, deque[TurnRecord]] = {group: deque() for group in self.decode.groups}
 
     def add(self, record: TurnRecord) -> None:
         """A turn waits, behind all that came before it."""
@@ -57,12 +59,13 @@ class PlacementQueues:
         here, as if it were read here; what counts later is the path that is chosen.
         """
         ledger = self.prefill
+        members = ledger.engines_of(ledger.group_of(node))
         queue = np.array([self.read_queues.of(each) for each in ledger.nodes], np.int64)
         while self._waiting:
             turns = list(islice(self._waiting, _WINDOW))
             chosen = np.full(len(turns), NOWHERE, np.int64)
             placed = prefill_placement.place(
-                _lengths(turns), np.array([reads(record) for record in turns], np.int64), ledger.members[node],
+                _lengths(turns), np.array([reads(record) for record in turns], np.int64), members,
                 ledger.node_of, ledger.tokens, queue, self._known.alpha_tokens, self._known.beta_tokens, chosen,
             )  # fmt: skip
             for engine in chosen[:placed].tolist():
@@ -77,10 +80,11 @@ class PlacementQueues:
     def place_decode(self, node: str) -> list[tuple[TurnRecord, int]]:
         """Design 1.3: phase 1 for all groups, phase 2 for the group of `node`: turns and their decode engines."""
         self._assign_groups()
-        ledger, turns = self.decode, self._private[node]
+        ledger, group = self.decode, self.decode.group_of(node)
+        turns = self._private[group]
         chosen = np.full(len(turns), NOWHERE, np.int64)
         placed = decode_placement.place(
-            _lengths(turns), np.array([record.blocks for record in turns], np.int64), ledger.members[node],
+            _lengths(turns), np.array([record.blocks for record in turns], np.int64), ledger.engines_of(group),
             ledger.tokens, ledger.sequences, ledger.free, self._parameters.z_percent, self._parameters.max_sequences,
             chosen,
         )  # fmt: skip
@@ -111,7 +115,8 @@ class PlacementQueues:
             self._private = {group: deque(self._stay(turns, node)) for group, turns in self._private.items()}
         else:
             del self.decode.members[node]
-            self._half_placed.extend(self._private.pop(node))
+            for group in self._private.keys() - set(self.decode.groups):
+                self._half_placed.extend(self._private.pop(group))
 
     def drain(self) -> list[TurnRecord]:
         """Everything that waits, in order of arrival; nothing does any more."""
@@ -128,7 +133,7 @@ class PlacementQueues:
     def _assign_groups(self) -> None:
         if not self._half_placed:
             return
-        groups = list(self.decode.members)
+        groups = self.decode.groups
         waiting = [sum(record.length for record in self._private[group]) for group in groups]
         sums = self.decode.group_tokens(groups) + np.array(waiting, np.int64)
         chosen = np.zeros(len(self._half_placed), np.int64)

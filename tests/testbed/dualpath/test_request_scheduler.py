@@ -215,18 +215,22 @@ def test_a_read_counts_until_the_nodes_report_has_it_and_never_twice():
 
 def test_prefill_placement_sees_a_burst_of_reads_before_paths_are_chosen():
     # alpha is passed by the first turn, so the second one goes to the other node though it has more tokens.
-    desk = Desk(prefill=2, engines=1, read_path="prefill", known={"alpha_tokens": 5_000, "beta_tokens": 10**6})
-    turns = with_history(desk, agents=2)
-    desk.submit(*turns)
-    desk.fetch("pe0")
-    assert [int(each) for each in desk.machine.queues.prefill.tokens] == [2 * 6_464, 0]
-    # Pull model: only the fetching group is looked at, so class 3 took the second one.
-    desk.fetch("de0")
-    assert [each.prefill_node for each in desk.assigned[-2:]] == ["pe0", "pe0"]
+    for nodes, expected in ((None, ["pe0", "pe1"]), (1, ["pe0", "pe0"])):
+        known = {"alpha_tokens": 5_000, "beta_tokens": 10**6}
+        desk = Desk(prefill=2, engines=2, read_path="prefill", prefill_group_nodes=nodes, known=known)
+        turns = with_history(desk, agents=2)
+        desk.queue("pe0", 0)
+        desk.queue("pe1", 0)
+        desk.machine.queues.prefill.tokens[:] = [0, 0, 10, 10]
+        desk.submit(*turns)
+        desk.fetch("pe0")
+        desk.fetch("de0")
+        # Pull model: of a group of one node, class 3 must do.
+        assert [each.prefill_node for each in desk.assigned[-2:]] == expected
 
 
 def test_an_overloaded_group_gets_nothing_and_the_head_of_the_queue_waits_for_another():
-    desk = Desk(prefill=2, engines=1, known={"beta_tokens": 1_000})
+    desk = Desk(prefill=2, engines=1, prefill_group_nodes=1, known={"beta_tokens": 1_000})
     desk.submit(*(a_turn(f"a{n:04d}.t000", agent=n) for n in range(4)))
     desk.fetch("pe0")
     desk.fetch("de0")

@@ -116,8 +116,25 @@ def test_half_placed_turns_of_a_lost_prefill_node_wait_again_and_private_queues_
     for _ in range(4):
         desk.fetch_all()
         desk.serve(desk.assigned[-1])
-    assert [each.turn.name for each in desk.assigned] == [f"a{n:04d}.t000" for n in range(4)]
+    # The two that pe0 had are before those that had to come back from pe1.
+    assert [each.turn.name for each in desk.assigned] == [f"a{n:04d}.t000" for n in (0, 2, 1, 3)]
     assert {(each.prefill_node, each.decode_node) for each in desk.assigned} == {("pe0", "de0")}
+    assert desk.empty()
+
+
+def test_a_decode_group_that_loses_one_of_its_nodes_keeps_its_private_queue():
+    desk = Desk(decode=2, engines=1, decode_group_nodes=2, known={"hbm_blocks": 11})
+    four(desk)
+    desk.fetch("pe0")
+    desk.fetch("de1")  # Its group has two engines, with room for one turn each.
+    assert [each.decode_node for each in desk.assigned] == ["de0", "de1"]
+    lose(desk, "de0")
+    desk.end(desk.assigned[0], decode=False, failure="de0 does not answer")
+    desk.serve(desk.assigned[1])
+    for _ in range(3):
+        desk.fetch_all()
+        desk.serve(desk.assigned[-1])
+    assert [each.turn.name for each in desk.assigned[2:]] == ["a0002.t000", "a0003.t000", "a0000.t000~1"]
     assert desk.empty()
 
 

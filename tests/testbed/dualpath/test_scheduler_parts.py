@@ -53,12 +53,24 @@ def test_what_is_given_and_taken_leaves_the_ledger_as_it_was():
     ledger.give(3, 640, 11)
     assert (ledger.tokens.tolist(), ledger.sequences.tolist()) == ([0, 0, 0, 640], [0, 0, 0, 1])
     assert ledger.free.tolist() == [50, 50, 50, 39]
-    assert ledger.group_tokens(["de0", "de1"]).tolist() == [0, 640]
     assert ledger.place_of(3) == ("de1", 1)
     ledger.take(3, 640, 11)
     assert not ledger.tokens.any()
     assert not ledger.sequences.any()
     assert (ledger.free == 50).all()
+
+
+def test_nodes_one_after_another_are_a_group_and_lost_ones_leave_it():
+    ledger = EngineLedger([f"de{n}" for n in range(5)], 2, 50, 2)
+    assert [ledger.group_of(node) for node in ledger.nodes] == [0, 0, 1, 1, 2]
+    ledger.give(3, 640, 11)
+    assert ledger.group_tokens(ledger.groups).tolist() == [640, 0, 0]
+    assert ledger.engines_of(0).tolist() == [0, 1, 2, 3]
+    del ledger.members["de0"]
+    del ledger.members["de4"]
+    assert ledger.engines_of(0).tolist() == [2, 3]
+    assert ledger.groups == [0, 1]
+    assert EngineLedger(["pe0", "pe1"], 2).engines_of(0).tolist() == [0, 1, 2, 3]
 
 
 def test_round_robin_ends_where_no_engine_is_left():
@@ -113,7 +125,7 @@ def test_the_page_draws_the_table_of_turns_and_has_the_parameters_with_their_def
     page = (PAGES / "request_scheduler.md").read_text()
     assert re.findall(r"```mermaid\n(.*?)```", page, re.DOTALL) == [TURN_TABLE.mermaid()]
     found = re.findall(r"^\| `(\w+)` \| (\S+) \|", page, re.MULTILINE)
-    assert len(found) == 17
+    assert len(found) == 19
     for name, default in found:
         value = getattr(DualPathParameters(), name)
         assert default == ("none" if value is None else f"{value:,}" if isinstance(value, int) else value)
