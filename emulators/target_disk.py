@@ -43,6 +43,7 @@ class TargetDisk:
         self._dilation = dilation
         self._clock = clock
         self._works: deque[tuple[Nanoseconds, DiskWork]] = deque()
+        self._free_at: Nanoseconds = 0
 
     def committed(self) -> dict[int, int]:
         """Version of each chunk that is there and whole in its header, as a server that starts finds them."""
@@ -61,7 +62,7 @@ class TargetDisk:
         self._works.append((now, work))
         return NOTHING
 
-    def wake(self, now: Nanoseconds) -> Effects:  # noqa: ARG002  # real operations take the time they take
+    def wake(self, now: Nanoseconds) -> Effects:
         """Does what fits into a turn. Raises OSError when the device fails: no answer would be true."""
         effects: list[Effect] = []
         begin = self._clock()
@@ -73,13 +74,14 @@ class TargetDisk:
             elapsed = round((after - before) / self._dilation)
             answer = DiskDone(work.ticket, done.version, done.data, done.failure, elapsed)
             effects.append(Deliver(work.owner, answer))
+            self._free_at = now + round((after - begin) / self._dilation)
             if after - begin >= TURN:
                 break
         return effects
 
     def deadline(self) -> Nanoseconds | None:
-        """When the oldest operation was asked for: it is due already."""
-        return self._works[0][0] if self._works else None
+        """When the oldest operation could begin: at once, or when the disk was done with the one before."""
+        return max(self._works[0][0], self._free_at) if self._works else None
 
     def _do(self, work: DiskWork) -> DiskDone:
         name = chunk_name(work.block)
