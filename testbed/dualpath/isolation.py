@@ -31,9 +31,11 @@ from testbed.machine import (
     RemoteAddress,
     UnexpectedMessage,
 )
-from testbed.units import MILLISECOND, SECOND, Nanoseconds
+from testbed.units import MILLISECOND, Nanoseconds
 
-DRAIN = SECOND
+START = 20 * MILLISECOND
+"""True time before which nothing is sent: processes that have just passed the barrier wake late."""
+DRAIN = 100 * MILLISECOND
 """True time after the last collective, in which KV that is under way lands: a run that is cut has lost it."""
 HOP = "de3-5-hbm"
 """The hop that the pushed KV stands for: HBM of a decode engine to HBM of a prefill engine."""
@@ -55,7 +57,7 @@ class IsolationParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     """Full packets that a member sends to each other one in a collective."""
     bursts: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 120
     """How many of them; where collectives saturate, of each of the two."""
-    period: Annotated[Nanoseconds, msgspec.Meta(ge=1_000)] = 120 * MILLISECOND
+    period: Annotated[Nanoseconds, msgspec.Meta(ge=1_000)] = 12 * MILLISECOND
     """Mean time from one to the next, where they do not saturate. Must be longer than a burst takes beside KV in its
     lane."""
     kv_message_packets: Annotated[int, msgspec.Meta(ge=1, le=256)] = 64
@@ -81,8 +83,8 @@ class IsolationParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     def end(self, packet_time: Nanoseconds) -> Nanoseconds:
         """When KV is no longer pushed: about when the last collective ends. `packet_time` is a full packet's."""
         if self.load == "bursts":
-            return (self.bursts + 1) * self.period
-        return self.groups * self.bursts * (self.members - 1) * self.burst_packets * packet_time
+            return START + (self.bursts + 1) * self.period
+        return START + self.groups * self.bursts * (self.members - 1) * self.burst_packets * packet_time
 
 
 def node_names(parameters: IsolationParameters) -> tuple[list[str], str]:
@@ -93,9 +95,11 @@ def node_names(parameters: IsolationParameters) -> tuple[list[str], str]:
 def moments(parameters: IsolationParameters, rng: Random) -> list[Nanoseconds]:
     """When bursts are due: about a period apart, never in step with anything; all at once where they saturate."""
     if parameters.load == "saturating":
-        return [0] * parameters.bursts
+        return [START] * parameters.bursts
     half = parameters.period // 2
-    return [(turn + 1) * parameters.period - half // 2 + rng.randrange(half) for turn in range(parameters.bursts)]
+    return [
+        START + (turn + 1) * parameters.period - half // 2 + rng.randrange(half) for turn in range(parameters.bursts)
+    ]
 
 
 class Phase(Enum):
@@ -131,7 +135,7 @@ class Burster:
         self._due = deque(due)
         self._forecast = forecast
         self._sequence = 0
-        self._next: Nanoseconds = 0
+        self._next: Nanoseconds = START
         self.failed = False
         """A collective has failed: its queue pair is lost, and nothing more is asked for."""
 
@@ -232,16 +236,16 @@ class Pusher:
             raise UnexpectedMessage(self.name, message)
         return NOTHING if message.failure or now >= self._until else (self._move(),)
 
-    def wake(self, now: Nanoseconds) -> Effects:  # noqa: ARG002  # the contract's shape
+    def wake(self, now: Nanoseconds) -> Effects:
         """Begins."""
-        if self._begun:
+        if self._begun or now < START:
             return NOTHING
         self._begun = True
         return [self._move() for _ in range(self._parameters.kv_messages)]
 
     def deadline(self) -> Nanoseconds | None:
-        """0 until it has begun."""
-        return None if self._begun else 0
+        """`START` until it has begun."""
+        return None if self._begun else START
 
     def _move(self) -> Deliver:
         self._ticket += 1
