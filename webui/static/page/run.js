@@ -42,6 +42,8 @@ function takePlan(plan) {
   }
   topology = new Topology(part("topo"), part("topo-sub"), plan, model.links);
   ring.slots = plan.slots ?? ring.slots;
+  // A system without a ring of slots has no map of one.
+  part("ring-panel").hidden = !ring.slots;
   ring.dirty = true;
   const scales = [];
   if (plan.clock === "wall" && plan.dilation !== 1) scales.push(`time × ${plan.dilation}`);

@@ -8,6 +8,7 @@ import { LaunchFold, LinkFold } from "./machine.js";
 import { Reorderer } from "./order.js";
 import { TrackFold, lanesOf } from "./requests.js";
 import { RingFold } from "./ring.js";
+import { TurnFold } from "./turns.js";
 
 export class Model {
   /** @param {{levels: Record<string, string>, limits: import("./fidelity.js").Limit[]}} tables */
@@ -15,12 +16,13 @@ export class Model {
     this.order = new Reorderer();
     this.exchanges = new ExchangeFold();
     this.tracks = new TrackFold();
+    this.turns = new TurnFold();
     this.ring = new RingFold();
     this.launches = new LaunchFold();
     this.links = new LinkFold();
     this.fidelity = new FidelityFold(tables.limits);
     this.journal = new Journal(tables.levels);
-    this.folds = [this.exchanges, this.tracks, this.ring, this.launches, this.links, this.fidelity, this.journal];
+    this.folds = [this.exchanges, this.tracks, this.turns, this.ring, this.launches, this.links, this.fidelity, this.journal];
     /** The last moment anything was heard of. */ this.now = 0;
     this.events = 0;
     this.started = false;
@@ -67,9 +69,9 @@ export class Model {
 
   /** The requests as lanes; made anew only when something about them has changed. */
   requestLanes() {
-    const version = this.tracks.version + this.exchanges.version;
+    const version = this.tracks.version + this.exchanges.version + this.turns.version;
     if (version !== this.lanesVersion) {
-      this.lanes = lanesOf(this.tracks, this.exchanges, this.now);
+      this.lanes = lanesOf(this.tracks, this.exchanges, this.now, this.turns);
       this.lanesVersion = version;
     } else {
       for (const lane of this.lanes) if (lane.state === "running") stretch(lane, this.now);

@@ -1,7 +1,7 @@
 // @ts-check
 // One lane for each request: its phases, its tokens, its pauses, its text and the thirteen steps. The same cut as
-// testbed.metrics.spans: sending, queued (until the scheduler claims it), prefill (until its first token is published),
-// decode (until its last), delivery (until the client has it all).
+// testbed.metrics.spans: sending, queued (until the scheduler claims it; for an agent's turn, until its KV is there),
+// prefill (until its first token is published), decode (until its last), delivery (until the client has it all).
 
 /** Which event is which numbered circle of Blink's architecture figure, and what to call it. @type {Record<string, [number, string]>} */
 export const STEPS = {
@@ -117,14 +117,16 @@ export class TrackFold {
 /** @typedef {{what: string, start: number, end: number}} Span */
 /** @typedef {{key: string, name: string, request: number | null, slot: number | null, start: number, end: number,
  *   phases: Span[], tokens: number[], pauses: [number, number][], state: "running" | "done" | "failed", reason: string,
- *   promptTokens: number, maxTokens: number, track: Track | null, exchange: import("./latency.js").Exchange | null}} Lane */
+ *   promptTokens: number, maxTokens: number, track: Track | null, exchange: import("./latency.js").Exchange | null,
+ *   turn: import("./turns.js").Turn | null}} Lane */
 
 /**
  * All requests as lanes, in the order of sending (or of arrival, where no client logged).
  * @param {TrackFold} tracks @param {import("./latency.js").ExchangeFold} exchanges @param {number} now
+ * @param {import("./turns.js").TurnFold} [turns]
  * @returns {Lane[]}
  */
-export function lanesOf(tracks, exchanges, now) {
+export function lanesOf(tracks, exchanges, now, turns) {
   const lanes = [];
   const seen = new Set();
   for (const track of tracks.tracks.values()) {
@@ -134,19 +136,20 @@ export function lanesOf(tracks, exchanges, now) {
     if (lane) lanes.push(lane);
   }
   for (const exchange of exchanges.byName.values()) {
-    if (!seen.has(exchange)) lanes.push(/** @type {Lane} */ (laneOf(null, exchange, now)));
+    if (!seen.has(exchange)) lanes.push(/** @type {Lane} */ (laneOf(null, exchange, now, turns?.byName.get(exchange.name))));
   }
   return lanes.sort((a, b) => a.start - b.start || (a.name < b.name ? -1 : a.name > b.name ? 1 : 0));
 }
 
-/** @param {Track | null} track @param {import("./latency.js").Exchange | null} exchange @param {number} now @returns {Lane | null} */
-function laneOf(track, exchange, now) {
+/** @param {Track | null} track @param {import("./latency.js").Exchange | null} exchange @param {number} now @param {import("./turns.js").Turn} [turn] @returns {Lane | null} */
+function laneOf(track, exchange, now, turn) {
   const start = exchange ? exchange.sent : track?.steps.get(1)?.first;
   if (start === undefined) return null;
   const ended = exchange ? exchange.ended : track ? track.ended : null;
   const end = Math.max(start, ended ?? now);
   const tokens = track && track.published.length ? track.published : received(exchange);
-  const marks = [start, track?.steps.get(1)?.first, track?.steps.get(6)?.first, tokens[0],
+  const marks = [start, track?.steps.get(1)?.first ?? turn?.last.get("queued"),
+    track?.steps.get(6)?.first ?? turn?.last.get("prefilling") ?? turn?.last.get("ready"), tokens[0],
     ended !== null ? tokens.at(-1) : undefined];
   const phases = phasesOf(marks, end);
   const decode = phases.find((phase) => phase.what === "decode");
@@ -160,7 +163,7 @@ function laneOf(track, exchange, now) {
     reason: exchange ? exchange.error || exchange.reason : track ? track.reason : "",
     promptTokens: exchange?.promptTokens || track?.promptTokens || 0,
     maxTokens: exchange?.maxTokens || track?.maxTokens || 0,
-    track, exchange,
+    track, exchange, turn: turn ?? null,
   };
 }
 

@@ -54,6 +54,7 @@ export function tellBrief(box, lane, open, toggle) {
 
 /** @param {HTMLElement} box @param {import("./requests.js").Lane} lane */
 export function tellWhole(box, lane) {
+  if (lane.turn) return tellTurn(box, lane, lane.turn);
   const said = textOf(lane);
   const facts = [lane.name && `client's name ${lane.name}`, lane.promptTokens && `${several(lane.promptTokens, "prompt token")}`,
     lane.maxTokens && `at most ${count(lane.maxTokens)} out`, `sent at ${(lane.start / 1e9).toFixed(3)} s`].filter(Boolean).join(", ");
@@ -69,4 +70,19 @@ export function tellWhole(box, lane) {
   box.replaceChildren(
     make("div", {}, make("h3", {}, "What it said"), scroll, make("p", { class: "sm mut" }, facts + ". The text is drawn from a Markov model: synthetic, not a language model's.")),
     make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "The thirteen steps" }, make("h3", {}, "The thirteen steps of Blink's figure"), make("table", {}, make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...rows))));
+}
+
+/** An agent's turn has no text; it has a place, a read path and stages. @param {HTMLElement} box @param {import("./requests.js").Lane} lane @param {import("./turns.js").Turn} turn */
+function tellTurn(box, lane, turn) {
+  const facts = [turn.placed && `placed on ${turn.placed}`, `${count(turn.hitTokens)} of ${several(turn.promptTokens || lane.promptTokens, "prompt token")} hit`,
+    turn.path && (turn.path === "none" ? "nothing to read" : `read path ${turn.path}`), `sent at ${(lane.start / 1e9).toFixed(3)} s`].filter(Boolean).join(", ");
+  const rows = turn.stages.map(({ stage, t, node }, place) => {
+    const after = turn.stages[place + 1]?.t;
+    return make("tr", {}, make("td", {}, stage), make("td", { class: "mono" }, node), make("td", { class: "num" }, `+${millis((t - lane.start) / 1e6)}`),
+      make("td", { class: "num" }, after === undefined ? "" : millis((after - t) / 1e6)));
+  });
+  const head = ["Stage", "Node", "Since sending, ms", "Lasted, ms"].map((words, place) => make("th", place < 2 ? {} : { class: "num" }, words));
+  box.replaceChildren(
+    make("div", {}, make("h3", {}, "Where it went"), make("p", { class: "mut" }, `${facts}.`)),
+    make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Stages of the turn" }, make("h3", {}, "Stages of the turn"), make("table", {}, make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...rows))));
 }

@@ -4,11 +4,13 @@
 import { rate } from "./format.js";
 
 const SVG = "http://www.w3.org/2000/svg";
+/** Room for the ports that a node has on one fabric. */
+const PORTS_WIDE = 48;
 const WIDE = 520, NARROW = 340, BAR = 26, NODE_H = 40, LINK = 46;
 /** From 90 % a link is marked: by shape, weight and colour. */
 const HOT = 0.9;
 /** From the clients' side to the GPUs'; what is not named here comes last. */
-const ORDER = ["client", "dpu", "gpu", "prefill", "decode", "storage", "host"];
+const ORDER = ["client", "scheduler", "dpu", "gpu", "prefill", "decode", "storage", "host"];
 
 /** @typedef {{name: string, role: string, ports: {interface: string, fabric: string, rate: number}[]}} Node */
 
@@ -24,7 +26,7 @@ export class Topology {
   /** @param {HTMLElement} box @param {HTMLElement} sub @param {{nodes: Node[], fabrics: {name: string, roce: boolean, mtu: number}[]}} plan @param {import("./machine.js").LinkFold} links */
   constructor(box, sub, plan, links) {
     this.links = links;
-    /** @type {{port: string, line: Element, text: Element, rate: number}[]} */ this.meters = [];
+    /** @type {{port: string, line: Element, text: Element | null, rate: number}[]} */ this.meters = [];
     this.width = box.clientWidth && box.clientWidth < 440 ? NARROW : WIDE;
     const svg = element("svg", { role: "img", "aria-label": describe(plan) });
     const height = this.#lay(svg, plan);
@@ -63,9 +65,13 @@ export class Topology {
       }
     });
     for (const { node, x, y: top } of placed) {
-      for (const port of node.ports) {
-        const bar = barAt.get(port.fabric);
-        if (bar !== undefined) this.#link(svg, `${node.name}.${port.interface}`, port.rate, x, bar < top ? bar + BAR : top + NODE_H, bar < top ? top : bar);
+      for (const fabric of fabrics) {
+        const ports = node.ports.filter((port) => port.fabric === fabric), bar = barAt.get(fabric);
+        if (bar === undefined) continue;
+        // Several ports on one fabric stand side by side; there is room for one number, that of the first.
+        ports.forEach((port, place) => this.#link(svg, `${node.name}.${port.interface}`, port.rate,
+          x + (place - (ports.length - 1) / 2) * Math.min(10, PORTS_WIDE / ports.length), bar < top ? bar + BAR : top + NODE_H, bar < top ? top : bar,
+          place === 0 ? x + Math.min(PORTS_WIDE, 10 * ports.length) / 2 + 4 : null));
       }
     }
     for (const one of placed) this.#node(svg, one.node, one.x, one.y);
@@ -87,11 +93,11 @@ export class Topology {
       element("text", { class: "d", x, y: y + 32, "text-anchor": "middle" }, node.ports.length ? node.role : `${node.role}, off the path`));
   }
 
-  /** @param {Element} svg @param {string} port @param {number} setting @param {number} x @param {number} y0 @param {number} y1 */
-  #link(svg, port, setting, x, y0, y1) {
+  /** @param {Element} svg @param {string} port @param {number} setting @param {number} x @param {number} y0 @param {number} y1 @param {number | null} words where its number stands, if anywhere */
+  #link(svg, port, setting, x, y0, y1, words) {
     const line = element("line", { class: "link none", x1: x, x2: x, y1: y0, y2: y1, "stroke-width": 1.5 });
-    const text = element("text", { class: "d", x: x + 9, y: (y0 + y1) / 2 + 4 }, rate(setting));
-    svg.append(line, text);
+    const text = words === null ? null : element("text", { class: "d", x: words, y: (y0 + y1) / 2 + 4 }, rate(setting));
+    svg.append(line, ...(text ? [text] : []));
     this.meters.push({ port, line, text, rate: setting });
   }
 
@@ -103,6 +109,7 @@ export class Topology {
       const setting = load.setting || meter.rate, share = setting ? load.rate / setting : 0, hot = share >= HOT;
       meter.line.setAttribute("stroke-width", String(1.5 + 8 * Math.min(1, share)));
       meter.line.setAttribute("class", `link${hot ? " hot" : ""}`);
+      if (!meter.text) continue;
       meter.text.setAttribute("class", hot ? "hot" : "d");
       meter.text.textContent = `${share >= 0.095 ? Math.round(share * 100) : (share * 100).toFixed(1)} % of ${rate(setting)}${hot ? " ▲" : ""}`;
     }
