@@ -29,8 +29,9 @@ def place(
     adds to `read_queue` of its engine's node at once (zeros for none; not stated). `tokens` is tok of all engines,
     `node_of` their nodes. `chosen`, `tokens` and `read_queue` are written to. Engines with more than `beta` tokens get
     nothing; those on a node with at most `alpha` queued tokens come before the others; of either class the least
-    tokens win, and the lowest place in `members` where those are equal (not stated). Classes are formed anew for
-    each turn. A turn that finds no engine holds up all behind it.
+    tokens win. Where those are equal (not stated), the shorter queue does, or few turns would all go to the engines
+    of one node, and then the lowest place in `members`. Classes are formed anew for each turn. A turn that finds no
+    engine holds up all behind it.
     """
     for turn in range(len(lengths)):
         short = -1
@@ -38,10 +39,15 @@ def place(
         for engine in members:
             if tokens[engine] > beta:
                 continue
-            if read_queue[node_of[engine]] <= alpha:
-                if short < 0 or tokens[engine] < tokens[short]:
-                    short = engine
-            elif long < 0 or tokens[engine] < tokens[long]:
+            queue = read_queue[node_of[engine]]
+            best = short if queue <= alpha else long
+            if best >= 0 and (
+                tokens[engine] > tokens[best] or (tokens[engine] == tokens[best] and queue >= read_queue[node_of[best]])
+            ):
+                continue
+            if queue <= alpha:
+                short = engine
+            else:
                 long = engine
         engine = short if short >= 0 else long
         if engine < 0:

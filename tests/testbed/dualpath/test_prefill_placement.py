@@ -8,7 +8,7 @@ from tests.testbed.dualpath.compiled import both_agree
 
 
 def by_the_paper(queue, reads, group, node, tok, read_q, alpha, beta):
-    """Design 1.2, line by line, on dictionaries."""
+    """Design 1.2, line by line, on dictionaries; ties, which it leaves open, go to the shorter queue."""
     queue, assigned = list(queue), []
     while queue:
         c1 = {e for e in group if tok[e] > beta}
@@ -16,9 +16,9 @@ def by_the_paper(queue, reads, group, node, tok, read_q, alpha, beta):
         c3 = {e for e in group if tok[e] <= beta and read_q[node[e]] > alpha}
         assert c1 | c2 | c3 == set(group)
         if c2:
-            best = min(sorted(c2), key=lambda e: tok[e])
+            best = min(sorted(c2), key=lambda e: (tok[e], read_q[node[e]]))
         elif c3:
-            best = min(sorted(c3), key=lambda e: tok[e])
+            best = min(sorted(c3), key=lambda e: (tok[e], read_q[node[e]]))
         else:
             break
         r = queue.pop(0)
@@ -61,6 +61,14 @@ def test_a_short_disk_queue_comes_before_few_tokens_and_overloaded_engines_get_n
     members, node_of, tokens, queues, alpha, beta = args
     _, after = both_agree(place, [10], [0], members, node_of, tokens, queues, alpha, beta, [-1])
     assert after[8] == [0]
+
+
+def test_of_idle_engines_those_of_another_node_come_next_once_a_read_is_given():
+    args = [[0, 1, 2, 3], [0, 0, 1, 1], [0, 0, 0, 0], [0, 0], 100, 100]
+    _, after = both_agree(place, [10, 10, 10, 10], [9, 9, 9, 9], *args, [-1] * 4)
+    assert after[8] == [0, 2, 1, 3]
+    _, after = both_agree(place, [10, 10, 10, 10], [0, 0, 0, 0], *args, [-1] * 4)
+    assert after[8] == [0, 1, 2, 3]
 
 
 def test_an_engine_at_exactly_beta_and_a_queue_at_exactly_alpha_still_count_as_below():
