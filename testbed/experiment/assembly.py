@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from testbed.events.schema import HostProvisioned
+from testbed.experiment.baseline_systems import BASELINES
 from testbed.experiment.blink_system import BLINK
 from testbed.experiment.dualpath_system import DUALPATH
 from testbed.experiment.lanes_system import LANES
@@ -23,7 +24,7 @@ from testbed.workload.client import OpenLoopClient
 from testbed.workload.prompts import PromptSource
 from testbed.workload.schedule import read_workload, schedule
 
-SYSTEMS: dict[str, System] = {row.kind: row for row in (BLINK, DUALPATH, LANES)}
+SYSTEMS: dict[str, System] = {row.kind: row for row in (BLINK, DUALPATH, *BASELINES, LANES)}
 """Every system that an experiment can name."""
 
 

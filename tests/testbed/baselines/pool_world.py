@@ -26,7 +26,7 @@ name = "x"
 title = "X"
 byte_scale = 1000
 [systems.s]
-kind = "dram_pool"
+kind = "{kind}"
 model = "ds-27b"
 layers = 4
 block_tokens = 16
@@ -50,8 +50,10 @@ generate = 16
 class PoolWorld:
     """See the head of this file. `parameters` are lines of the system's table."""
 
-    def __init__(self, *parameters: str, agents: int = 4) -> None:
-        spec = spec_from_bytes(SPEC.format(parameters="\n".join(parameters), agents=agents).encode(), "x.toml")
+    def __init__(self, *parameters: str, agents: int = 4, kind: str = "dram_pool") -> None:
+        spec = spec_from_bytes(
+            SPEC.format(parameters="\n".join(parameters), agents=agents, kind=kind).encode(), "x.toml"
+        )
         self.plan = compile_plan(
             spec, Place("s", (), 0), run="20260101-000000-0a1b2c", label="0a1b2c", clock="simulated"
         )
