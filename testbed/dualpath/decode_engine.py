@@ -11,106 +11,44 @@ It owns its HBM and its staging pages, and knows no scheduler's state and no oth
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 
-from testbed.dualpath.blocks import ROOT, BadBlock, BlockShape, check_layer, layer_image
+from testbed.dualpath.blocks import BlockShape
 from testbed.dualpath.buffers import Extents, Room
+from testbed.dualpath.decode_sequence import DecodeSequence
 from testbed.dualpath.engine_messages import (
     LEADER,
     Cancel,
     DecodeEnded,
-    DecodeJob,
+    GroupBroken,
     HbmChanged,
     HbmReserved,
     Landed,
     ReserveHbm,
+    RoundBegins,
+    RoundGoes,
     StartDecode,
     engine_name,
 )
 from testbed.dualpath.engine_meter import EngineMeter
-from testbed.dualpath.letters import BlocksPersisted, ProducedMany, TurnProgress
-from testbed.dualpath.local_messages import SCHEDULER, STORAGE, TRAFFIC, BlocksWritten, Move, Moved, WriteBlocks
+from testbed.dualpath.group_seat import GroupSeat
+from testbed.dualpath.kv_in_hbm import KvInHbm
+from testbed.dualpath.layer_steps import LayerSteps
+from testbed.dualpath.letters import EngineLoad, ProducedMany, TurnProgress
+from testbed.dualpath.local_messages import SCHEDULER, TRAFFIC, BlocksWritten, Exchanged, Move, Moved
 from testbed.dualpath.mail import MAIL, Post
 from testbed.dualpath.node_memory import Hbm, NodeMemory
 from testbed.dualpath.parameters import DualPathParameters
+from testbed.dualpath.persisting import Persisting, Staging
 from testbed.dualpath.places import Area, Errand, Holding, Part, full_errands, layer_errands, split
-from testbed.events.kv_events import BlockRejected, ForwardFinished, TurnStage
-from testbed.machine import Compute, Deliver, Effect, Effects, Emit, Message, RemoteAddress, UnexpectedMessage
+from testbed.events.kv_events import ForwardFinished, TurnStage
+from testbed.machine import Deliver, Effect, Effects, Emit, Message, RemoteAddress, UnexpectedMessage
 from testbed.serving.step_times import StepTimes
-from testbed.serving.timed_device import Computed, TimedWork
+from testbed.serving.timed_device import Computed
 from testbed.units import Nanoseconds
 
 _TURNS_A_LETTER = 64
 """Of a `ProducedMany`, so that it stays below 4,096 bytes."""
-
-
-class Staging:
-    """Pages of the host buffer that are kept for what an engine persists, apart from the turns' buffer.
-
-    Were they taken from the turns' buffer, turns that wait for HBM could keep HBM from being freed (known fault 32).
-    """
-
-    def __init__(self, region: str, first: int, pages: int, page_bytes: int, address: RemoteAddress) -> None:
-        self.region = region
-        self.first = first
-        self.address = address
-        self.room = Room("staging", pages, page_bytes)
-
-    def area(self, extents: Extents, shape: BlockShape) -> Area:
-        """Full Blocks in pages of the room."""
-        pages = tuple((self.first + page, count) for page, count in extents)
-        return Area(self.region, pages, shape.layers, shape.layer_image, rows=False)
-
-
-class _Sequence:
-    """A turn in this engine's HBM, or waiting for it."""
-
-    def __init__(self, job: DecodeJob, shape: BlockShape) -> None:
-        self.job = job
-        self.prompt_blocks = shape.blocks_of(job.prompt_tokens)
-        # The last token of an answer has no KV yet when the answer is done.
-        self.answer_blocks = shape.blocks_of(job.prompt_tokens + job.answer_tokens - 1) - self.prompt_blocks
-        self.extents: Extents | None = None
-        self.place = Holding(())
-        self.start: StartDecode | None = None
-        """Set once the prompt's KV is on this node."""
-        self.joined = False
-        self.produced = 1
-        """Tokens of the answer; prefill has made the first."""
-        self.flying = 0
-        """Moves into or out of its HBM that are not answered yet."""
-        self.writing = 0
-        """Writes to storage that are not answered yet."""
-        self.unstaged = range(0)
-        """Full blocks that wait for staging pages."""
-        self.stored: set[int] = set()
-        """New blocks that storage has."""
-        self.told = job.hit_blocks
-        """Leading full blocks that the scheduler was told to be in storage."""
-        self.failure = ""
-
-    @property
-    def cached(self) -> int:
-        """Tokens of KV."""
-        return self.job.prompt_tokens + self.produced - 1
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing more will be computed for it."""
-        return bool(self.failure) or (self.joined and self.produced == self.job.answer_tokens)
-
-
-class _Group:
-    """Blocks of one turn on their way through the staging pages to storage."""
-
-    def __init__(self, sequence: _Sequence, first: int, count: int, extents: Extents) -> None:
-        self.sequence = sequence
-        self.first = first
-        self.count = count
-        self.extents = extents
-        self.copies = 0
-        self.failure = ""
 
 
 class DecodeEngine:
@@ -126,53 +64,66 @@ class DecodeEngine:
         times: StepTimes,
         staging: Staging,
         scheduler: str,
+        place: int = 0,
     ) -> None:
         self.name = engine_name(engine)
         self._hbm = Hbm(memory, engine)
         self._shape = shape
         self._times = times
-        self._staging = staging
         self._scheduler = scheduler
-        self._snic = f"snic{engine % parameters.storage_nics}"
+        snic = f"snic{engine % parameters.storage_nics}"
+        self._persisting = Persisting(self._hbm, staging, shape=shape, snic=snic, scheduler=scheduler)
+        self._together = parameters.tensor_parallel
+        self._kv = KvInHbm(self._hbm, shape)
+        self._seat = GroupSeat(engine, together=parameters.steps_together)
+        self._steps = LayerSteps(engine, place, parameters, shape.scale)
         self._bypass = parameters.read_path == "bypass"
         self._persist = parameters.persist and not self._bypass
         pages = memory.pages(self._hbm.region, shape.layers, shape, parameters.hbm_kv_bytes)
         self._room = Room(self._hbm.region, pages, shape.full_bytes)
-        self._turns: dict[str, _Sequence] = {}
-        self._unstaged: deque[_Sequence] = deque()
+        self._turns: dict[str, DecodeSequence] = {}
         self._verified = 0
         """Layer Blocks whose checksum fitted since the last step."""
-        self._stepping: list[_Sequence] = []
-        """Those in the step under way; empty between steps."""
+        self._stepping: list[DecodeSequence] = []
+        """Those in the step under way."""
+        self._layers_left = 0
+        """Of the step under way, where it is taken layer by layer."""
         self._began: Nanoseconds = 0
         self._step_time: Nanoseconds = 0
         self._meter = EngineMeter(engine)
         self._ticket = 0
-        self._landing: dict[int, _Sequence] = {}
-        self._copying: dict[int, _Group] = {}
-        self._writing: dict[int, _Group] = {}
+        self._landing: dict[int, DecodeSequence] = {}
         self._effects: list[Effect] = []
 
     def receive(self, now: Nanoseconds, message: Message) -> Effects:
         """Takes turns from the leader, and answers. Raises `UnexpectedMessage`."""
         match message:
             case ReserveHbm() if message.job.name not in self._turns:
-                self._ask(_Sequence(message.job, self._shape))
+                self._ask(DecodeSequence(message.job, self._shape))
             case StartDecode():
                 self._start(message)
             case Cancel():
                 self._cancel(message)
             case Moved() if message.ticket in self._landing:
                 self._landed(self._landing.pop(message.ticket), message.failure)
-            case Moved() if message.ticket in self._copying:
-                self._copied(self._copying.pop(message.ticket), message.failure)
-            case BlocksWritten() if message.ticket in self._writing:
-                self._written(self._writing.pop(message.ticket), message.failed)
-            case Computed() if self._stepping:
-                self._stepped(now)
+            case Moved() if self._persisting.copies(message.ticket):
+                self._persisted(self._persisting.copied(message.ticket, message.failure))
+            case BlocksWritten() if self._persisting.writes(message.ticket):
+                self._persisted(self._persisting.written(message.ticket, message.failed))
+            case Computed() | Exchanged() if self._steps.is_busy:
+                self._advance(now, message)
+            case Computed() | Exchanged() if self._seat.broken:
+                pass  # of the step that was given up
+            case RoundBegins() if not self._steps.is_busy:
+                self._join(now)
+            case RoundGoes() if self._seat.in_round:
+                self._seat.loads = message.loads
+                self._begin_layer()
+            case GroupBroken():
+                self._break(message.reason)
             case _:
                 raise UnexpectedMessage(self.name, message)
-        self._stage()
+        self._effects += self._persisting.stage()
         self._step(now)
         effects, self._effects = self._effects, []
         return effects
@@ -187,7 +138,7 @@ class DecodeEngine:
 
     # --- HBM --------------------------------------------------------------------------------------------------------
 
-    def _ask(self, sequence: _Sequence) -> None:
+    def _ask(self, sequence: DecodeSequence) -> None:
         name, need = sequence.job.name, sequence.prompt_blocks + sequence.answer_blocks
         self._turns[name] = sequence
         if not self._room.can_ever(need):
@@ -223,14 +174,14 @@ class DecodeEngine:
     def _start(self, message: StartDecode) -> None:
         sequence = self._turns.get(message.job.name)
         if sequence is None:
-            sequence = _Sequence(message.job, self._shape)
+            sequence = DecodeSequence(message.job, self._shape)
             sequence.start = message
             self._ask(sequence)
         elif not sequence.failure:
             sequence.start = message
             self._land(sequence, message)
 
-    def _land(self, sequence: _Sequence, start: StartDecode) -> None:
+    def _land(self, sequence: DecodeSequence, start: StartDecode) -> None:
         """Copies what is in the host buffer into the pages of the prompt."""
         self._effects.append(Emit(TurnStage(sequence.job.name, "landing")))
         source, target = start.source, sequence.place
@@ -251,7 +202,7 @@ class DecodeEngine:
                 self._landing[ticket] = sequence
         self._landed(sequence, "")
 
-    def _landed(self, sequence: _Sequence, failure: str) -> None:
+    def _landed(self, sequence: DecodeSequence, failure: str) -> None:
         sequence.flying -= 1
         sequence.failure = sequence.failure or failure
         if sequence.flying:
@@ -262,50 +213,100 @@ class DecodeEngine:
         if not sequence.failure:
             sequence.joined = True
             self._effects.append(Emit(TurnStage(sequence.job.name, "decoding")))
-            self._persist_from(sequence, sequence.job.hit_blocks)
+            if self._persist:
+                self._persisting.want(sequence, sequence.job.hit_blocks)
         self._settle(sequence)
 
-    def _check(self, sequence: _Sequence) -> str:
-        """Checks every Layer Block of the prompt in HBM; what is wrong with the first one that is."""
-        job, view, size = sequence.job, self._hbm.memory.view, self._shape.layer_image
-        tokens_each = self._shape.tokens
+    def _check(self, sequence: DecodeSequence) -> str:
+        """Checks every Layer Block of the prompt in HBM; why the turn fails, if one is wrong."""
+        job = sequence.job
         for layer in range(self._shape.layers):
-            for block, offset in enumerate(sequence.place.layer_offsets(layer, 0, sequence.prompt_blocks)):
-                expected = job.prompt_ids[block]
-                try:
-                    tokens = check_layer(self._shape, view[offset : offset + size], expected, layer)
-                    if tokens != min(tokens_each, job.prompt_tokens - block * tokens_each):
-                        raise BadBlock(expected, layer, f"has {tokens} tokens")
-                except BadBlock as error:
-                    self._effects.append(Emit(BlockRejected(f"{expected:016x}", self._hbm.region, str(error))))
-                    return f"a wrong block has reached {self._hbm.node}.{self._hbm.region}"
-        self._verified += self._shape.layers * sequence.prompt_blocks
+            rejected = self._kv.check(sequence.place, layer, layer, job.prompt_ids, job.prompt_tokens)
+            if rejected is not None:
+                self._effects.append(Emit(rejected))
+                return f"a wrong block has reached {self._hbm.node}.{self._hbm.region}"
         return ""
 
     # --- steps ------------------------------------------------------------------------------------------------------
 
     def _step(self, now: Nanoseconds) -> None:
         """Begins the next step with all turns that are here."""
-        if self._stepping:
+        if self._steps.is_busy or self._seat.in_round:
             return
-        self._stepping = [each for each in self._turns.values() if each.joined and not each.is_over]
-        if not self._stepping:
+        ready = self._joined()
+        if ready and self._seat.broken:
+            for sequence in ready:
+                self._fail(sequence, self._seat.broken)
+        elif ready and self._seat.together:
+            self._effects += self._seat.ask()
+        elif ready:
+            self._stepping, self._began, self._layers_left = ready, now, 1
+            self._step_time = self._times.decode(len(ready), sum(each.cached for each in ready))
+            self._effects += self._steps.alone(self._step_time)
+
+    def _joined(self) -> list[DecodeSequence]:
+        return [each for each in self._turns.values() if each.joined and not each.is_over]
+
+    def _join(self, now: Nanoseconds) -> None:
+        """A round has begun: all that is here takes part, perhaps nothing."""
+        self._stepping, self._began, self._layers_left = self._joined(), now, self._shape.layers
+        load = EngineLoad(0, len(self._stepping), sum(each.cached for each in self._stepping))
+        self._effects += self._seat.begin(load)
+
+    def _begin_layer(self) -> None:
+        """A layer of a round. Experts, or shares of a layer, are spread evenly: an engine has the mean at least."""
+        loads = self._seat.loads
+        assert loads is not None
+        mean = -(-sum(load.tokens for load in loads) // len(loads))
+        own = sum(each.cached for each in self._stepping)
+        if self._together:
+            self._step_time = self._times.decode(mean, sum(load.context for load in loads) // len(loads))
+        else:
+            self._step_time = self._times.decode(max(mean, len(self._stepping)), own)
+        half = self._step_time // (2 * self._shape.layers)
+        self._effects += self._steps.in_group(half, half, loads)
+
+    def _advance(self, now: Nanoseconds, message: Computed | Exchanged) -> None:
+        """A part of a layer is done: the next part, the next layer, or the step is."""
+        if isinstance(message, Exchanged) and message.failure:
+            self._break(message.failure)
             return
-        self._began = now
-        self._step_time = self._times.decode(len(self._stepping), sum(each.cached for each in self._stepping))
-        self._ticket += 1
-        self._effects.append(Compute(TimedWork(self._hbm.engine, self.name, self._ticket, self._step_time)))
+        self._effects += self._steps.next()
+        if self._steps.is_busy:
+            return
+        self._layers_left -= 1
+        if self._layers_left:
+            self._begin_layer()
+        else:
+            self._stepped(now)
+            self._effects += self._seat.end(more=bool(self._joined()))
+
+    def _break(self, reason: str) -> None:
+        """The group will never step again: all turns fail."""
+        self._seat.broken = self._seat.broken or reason
+        self._seat.in_round = False
+        self._steps.give_up()
+        for sequence in self._joined():
+            self._fail(sequence, reason)
+
+    def _persisted(self, news: tuple[DecodeSequence, list[Effect]]) -> None:
+        sequence, effects = news
+        self._effects += effects
+        self._settle(sequence)
 
     def _stepped(self, now: Nanoseconds) -> None:
         stepped = [each for each in self._stepping if not each.failure]
         cached = sum(each.cached for each in stepped)
         self._stepping = []
+        if not stepped:
+            return
         for sequence in stepped:
             sequence.produced += 1
             if sequence.cached % self._shape.tokens == 0:
                 block = sequence.cached // self._shape.tokens - 1
                 self._fill(sequence, block)
-                self._persist_from(sequence, block)
+                if self._persist:
+                    self._persisting.want(sequence, block)
         for first in range(0, len(stepped), _TURNS_A_LETTER):
             some = stepped[first : first + _TURNS_A_LETTER]
             progress = tuple(TurnProgress(each.job.name, 1, each.is_over) for each in some)
@@ -332,94 +333,12 @@ class DecodeEngine:
         for sequence in stepped:
             self._settle(sequence)
 
-    def _fill(self, sequence: _Sequence, block: int) -> None:
-        """What the step's kernels leave in HBM once a block is full; images of blocks in part are not kept."""
-        if self._bypass:
-            return
-        view, size = self._hbm.memory.view, self._shape.layer_image
-        for layer in range(self._shape.layers):
-            for offset in sequence.place.layer_offsets(layer, block, 1):
-                image = layer_image(self._shape, sequence.job.block_ids[block], layer, self._shape.tokens)
-                view[offset : offset + size] = image
+    def _fill(self, sequence: DecodeSequence, block: int) -> None:
+        """A block is full: its images stand for it from now on; blocks in part have none."""
+        for layer in range(self._shape.layers if not self._bypass else 0):
+            self._kv.write(sequence.place, layer, layer, sequence.job.block_ids, block, sequence.cached)
 
-    # --- persisting -------------------------------------------------------------------------------------------------
-
-    def _persist_from(self, sequence: _Sequence, block: int) -> None:
-        """All full blocks from `block` on are to be persisted, behind those of this turn that wait already."""
-        if not self._persist:
-            return
-        first = sequence.unstaged.start if sequence.unstaged else block
-        end = sequence.cached // self._shape.tokens
-        if not sequence.unstaged and first < end:
-            self._unstaged.append(sequence)
-        sequence.unstaged = range(first, max(first, end))
-
-    def _stage(self) -> None:
-        """Copies as many full blocks to staging pages as there is room for."""
-        room = self._staging.room
-        while self._unstaged and room.free:
-            sequence = self._unstaged[0]
-            waiting = sequence.unstaged
-            count = min(len(waiting), room.free)
-            extents = room.at_once(count)
-            if extents is None:
-                break
-            sequence.unstaged = waiting[count:]
-            if not sequence.unstaged:
-                self._unstaged.popleft()
-            group = _Group(sequence, waiting.start, count, extents)
-            for errand in full_errands(sequence.place, self._staging.area(extents, self._shape), waiting.start):
-                sequence.flying += 1
-                group.copies += 1
-                ticket = self._move(sequence, "persist-copy", -1, errand, self._staging.address)
-                self._copying[ticket] = group
-
-    def _copied(self, group: _Group, failure: str) -> None:
-        group.sequence.flying -= 1
-        group.copies -= 1
-        group.failure = group.failure or failure
-        if not group.copies:
-            if group.failure or group.sequence.failure:
-                self._staging.room.release(group.extents)
-            else:
-                self._write(group)
-        self._settle(group.sequence)
-
-    def _write(self, group: _Group) -> None:
-        ids = group.sequence.job.block_ids
-        area = self._staging.area(group.extents, self._shape)
-        group.sequence.writing += 1
-        self._ticket += 1
-        self._writing[self._ticket] = group
-        blocks = range(group.first, group.first + group.count)
-        write = WriteBlocks(
-            owner=self.name,
-            ticket=self._ticket,
-            request=group.sequence.job.name,
-            blocks=tuple(ids[block] for block in blocks),
-            parents=tuple(ids[block - 1] if block else ROOT for block in blocks),
-            region=self._staging.region,
-            offsets=tuple(piece.offset for piece in area.pieces(0, 0, group.count)),
-            interface=self._snic,
-        )
-        self._effects.append(Deliver(STORAGE, write))
-
-    def _written(self, group: _Group, failed: tuple[int, ...]) -> None:
-        sequence = group.sequence
-        self._staging.room.release(group.extents)
-        sequence.writing -= 1
-        blocks = range(group.first, group.first + group.count)
-        sequence.stored.update(block for block in blocks if sequence.job.block_ids[block] not in failed)
-        stored = sequence.told
-        while stored in sequence.stored:
-            stored += 1
-        if stored > sequence.told:
-            sequence.told = stored
-            letter = BlocksPersisted(sequence.job.name, stored)
-            self._effects.append(Deliver(MAIL, Post(self._scheduler, SCHEDULER, letter)))
-        self._settle(sequence)
-
-    def _move(self, sequence: _Sequence, hop: str, layer: int, errand: Errand, base: RemoteAddress) -> int:
+    def _move(self, sequence: DecodeSequence, hop: str, layer: int, errand: Errand, base: RemoteAddress) -> int:
         self._ticket += 1
         move = Move(
             owner=self.name,
@@ -442,17 +361,16 @@ class DecodeEngine:
         if sequence is not None:
             self._fail(sequence, message.reason)
 
-    def _fail(self, sequence: _Sequence, reason: str) -> None:
+    def _fail(self, sequence: DecodeSequence, reason: str) -> None:
         sequence.failure = sequence.failure or reason
         self._settle(sequence)
 
-    def _settle(self, sequence: _Sequence) -> None:
+    def _settle(self, sequence: DecodeSequence) -> None:
         """Gives back HBM that nobody touches any more, and ends a turn of which nothing is left to do."""
         if not sequence.is_over or sequence.job.name not in self._turns:
             return
-        if sequence.failure and sequence.unstaged:
-            sequence.unstaged = range(0)
-            self._unstaged.remove(sequence)
+        if sequence.failure:
+            self._persisting.forget(sequence)
         if sequence.flying or sequence.unstaged:
             return
         name = sequence.job.name

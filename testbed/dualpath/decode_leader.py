@@ -10,10 +10,9 @@ It knows turns and places, no KV and no decode step. Room is taken in the order 
 
 from __future__ import annotations
 
-from enum import Enum, auto
-
 from testbed.dualpath.blocks import BlockShape, block_ids
 from testbed.dualpath.buffers import Extents, Room
+from testbed.dualpath.decode_turn import DecodeMove, DecodeStage, DecodeTurn
 from testbed.dualpath.engine_messages import (
     LEADER,
     Cancel,
@@ -45,76 +44,11 @@ from testbed.dualpath.mail import MAIL, PeerLost, Post
 from testbed.dualpath.node_memory import BUFFER, NodeMemory, hbm_region
 from testbed.dualpath.parameters import DualPathParameters
 from testbed.dualpath.places import Area, Holding, Part, split
+from testbed.dualpath.rounds import ROUNDS
 from testbed.events.kv_events import TurnStage
-from testbed.machine import Deliver, Effect, Effects, Emit, MachineError, Message, UnexpectedMessage
+from testbed.machine import Deliver, Effect, Effects, Emit, Message, UnexpectedMessage
 from testbed.serving.turns import joined
 from testbed.units import Nanoseconds
-
-
-class Stage(Enum):
-    """Where a turn is."""
-
-    RESERVING = auto()
-    """Waits for HBM, where KV lands there."""
-    QUEUED = auto()
-    """Waits for room in the DE buffer."""
-    GRANTED = auto()
-    """The prefill side has its place; hits of this side are read, layers served."""
-    DECODING = auto()
-    """At its engine."""
-    BREAKING = auto()
-    """Failed; something of it is still under way."""
-
-
-class Step(Enum):
-    """What moves a turn on."""
-
-    RESERVE = auto()
-    ROOM = auto()
-    PREFILLED = auto()
-    BREAK = auto()
-
-
-TRANSITIONS: dict[tuple[Stage, Step], Stage] = {
-    (Stage.RESERVING, Step.RESERVE): Stage.QUEUED,
-    (Stage.QUEUED, Step.ROOM): Stage.GRANTED,
-    (Stage.GRANTED, Step.PREFILLED): Stage.DECODING,
-    **{(stage, Step.BREAK): Stage.BREAKING for stage in Stage if stage is not Stage.BREAKING},
-}
-
-
-class _Turn:
-    """A turn of which this node has the decode."""
-
-    def __init__(self, assign: Assign, job: DecodeJob, prompt_blocks: int) -> None:
-        self.assign = assign
-        self.job = job
-        self.prompt_blocks = prompt_blocks
-        self.far_hits = assign.hit_blocks - assign.prefill_blocks
-        """Hit blocks that are read on this side."""
-        self.stage = Stage.RESERVING
-        self.extents: Extents = ()
-        self.hbm: Area | None = None
-        self.landing = Holding(())
-        """Where the prefill side writes."""
-        self.hits = Holding(())
-        """Where the hits of this side lie."""
-        self.reading = False
-        self.serving = 0
-        """Layers that are on their way to the prefill side."""
-        self.at_engine = False
-        self.quiet = False
-        """The prefill side touches nothing of this turn any more."""
-        self.failure = ""
-        self.lost_blocks = False
-        """It failed since storage could not give its hits."""
-
-    def go(self, step: Step) -> None:
-        """Raises MachineError for a step that the table has not."""
-        after = TRANSITIONS.get((self.stage, step))
-        if after is None:
-            raise MachineError(f"{self.assign.turn.name} cannot {step.name} in stage {self.stage.name}")
-        self.stage = after
 
 
 class DecodeLeader:
@@ -149,7 +83,7 @@ class DecodeLeader:
         """Turns of reads that storage has not answered yet, by ticket."""
         self._ticket = 0
         self._layers = LayerService(memory, shape)
-        self._turns: dict[str, _Turn] = {}
+        self._turns: dict[str, DecodeTurn] = {}
         self._aborted: dict[str, Abort] = {}
         """Turns that others have ended, and that have ended here or have not come yet."""
         self._gone: set[str] = set()
@@ -203,7 +137,7 @@ class DecodeLeader:
 
     def _assigned(self, assign: Assign) -> None:
         job = self._job(assign)
-        turn = _Turn(assign, job, self._shape.blocks_of(job.prompt_tokens))
+        turn = DecodeTurn(assign, job, self._shape.blocks_of(job.prompt_tokens))
         self._turns[job.name] = turn
         reads = 0 if self._bypass else turn.far_hits * self._shape.tokens
         self._fetching.add(job.name, assign.decode_engine, job.prompt_tokens + job.answer_tokens, reads)
@@ -232,9 +166,9 @@ class DecodeLeader:
             hit_blocks=assign.hit_blocks,
         )
 
-    def _reserved(self, turn: _Turn) -> None:
+    def _reserved(self, turn: DecodeTurn) -> None:
         """Where HBM has a place if it must, the buffer is next."""
-        turn.go(Step.RESERVE)
+        turn.move(DecodeMove.RESERVE)
         need = 0 if self._bypass else turn.far_hits if self._in_hbm else turn.prompt_blocks
         if not self._room.can_ever(need):
             self._break(turn, f"its {need} blocks are more than the DE buffer holds")
@@ -245,9 +179,9 @@ class DecodeLeader:
         elif need:
             self._effects.append(Emit(self._room.measured()))
 
-    def _roomed(self, turn: _Turn, extents: Extents) -> None:
+    def _roomed(self, turn: DecodeTurn, extents: Extents) -> None:
         """Room: hits of this side as storage has them, all else in rows; the prefill side may begin."""
-        turn.go(Step.ROOM)
+        turn.move(DecodeMove.ROOM)
         turn.extents = extents
         here, hit = turn.assign.prefill_blocks, turn.assign.hit_blocks
         if extents:
@@ -273,7 +207,7 @@ class DecodeLeader:
     def _area(self, extents: Extents, *, rows: bool) -> Area:
         return Area(BUFFER, extents, self._shape.layers, self._shape.layer_image, rows)
 
-    def _read_of(self, turn: _Turn) -> ReadBlocks:
+    def _read_of(self, turn: DecodeTurn) -> ReadBlocks:
         assign = turn.assign
         self._ticket += 1
         self._reads[self._ticket] = turn.job.name
@@ -292,7 +226,7 @@ class DecodeLeader:
         turn = self._turns[name]
         turn.reading = False
         self._fetching.read(name)
-        if turn.stage is Stage.BREAKING:
+        if turn.is_breaking:
             self._settle(turn)
         elif failed:
             turn.lost_blocks = True
@@ -304,7 +238,7 @@ class DecodeLeader:
 
     def _wanted(self, letter: LayerWanted) -> None:
         turn = self._turns.get(letter.name)
-        if turn is None or turn.stage is not Stage.GRANTED:
+        if turn is None or turn.stage is not DecodeStage.GRANTED:
             self._effects += self._layers.refuse(letter, turn.failure if turn is not None else "not assigned here")
             return
         turn.serving += 1
@@ -317,16 +251,16 @@ class DecodeLeader:
         if effects:
             turn = self._turns[name]
             turn.serving -= 1
-            if turn.stage is Stage.BREAKING:
+            if turn.is_breaking:
                 self._settle(turn)
 
     # --- the engine -------------------------------------------------------------------------------------------------
 
-    def _prefilled(self, turn: _Turn) -> None:
+    def _prefilled(self, turn: DecodeTurn) -> None:
         turn.quiet = True
-        if turn.stage is Stage.BREAKING:
+        if turn.is_breaking:
             return
-        turn.go(Step.PREFILLED)
+        turn.move(DecodeMove.PREFILLED)
         turn.at_engine = True
         # Where KV lands in the buffer everything is still there, else the hits of this side alone.
         first, *others = turn.landing.parts
@@ -336,17 +270,17 @@ class DecodeLeader:
         engine = engine_name(turn.assign.decode_engine)
         self._effects.append(Deliver(engine, StartDecode(turn.job, source, hop)))
 
-    def _from_engine(self, turn: _Turn, message: HbmReserved | Landed | DecodeEnded) -> None:
+    def _from_engine(self, turn: DecodeTurn, message: HbmReserved | Landed | DecodeEnded) -> None:
         match message:
             case HbmReserved():
-                if turn.stage is Stage.RESERVING:
+                if turn.stage is DecodeStage.RESERVING:
                     turn.hbm = message.prompt
                     self._reserved(turn)
             case Landed():
                 self._free(turn)
             case DecodeEnded():
                 turn.at_engine = False
-                if turn.stage is Stage.BREAKING:
+                if turn.is_breaking:
                     self._settle(turn)
                 elif message.failure:
                     self._break(turn, message.failure)
@@ -369,21 +303,21 @@ class DecodeLeader:
             self._prefilled(turn)
         elif isinstance(message, Drained) or message.quiet:
             turn.quiet = True
-        if isinstance(message, Abort) and turn.stage is not Stage.BREAKING:
+        if isinstance(message, Abort) and not turn.is_breaking:
             self._break(turn, message.reason)
-        elif turn.stage is Stage.BREAKING:
+        elif turn.is_breaking:
             self._settle(turn)
 
-    def _break(self, turn: _Turn, reason: str) -> None:
+    def _break(self, turn: DecodeTurn, reason: str) -> None:
         """Ends a turn that cannot go on; what is under way for it is waited for."""
-        turn.go(Step.BREAK)
+        turn.move(DecodeMove.BREAK)
         turn.failure = reason
         if not turn.quiet:
             abort = Abort(turn.job.name, reason, node=self._node)
             self._post(turn.assign.prefill_node, LEADER, abort, writer=self.name)
         self._settle(turn)
 
-    def _settle(self, turn: _Turn) -> None:
+    def _settle(self, turn: DecodeTurn) -> None:
         """Frees and forgets a broken turn that nobody touches any more, neither here nor at the prefill side."""
         if not turn.quiet or turn.reading or turn.serving:
             return
@@ -394,7 +328,7 @@ class DecodeLeader:
         self._stage(turn.job.name, "failed", turn.failure)
         self._forget(turn)
 
-    def _forget(self, turn: _Turn) -> None:
+    def _forget(self, turn: DecodeTurn) -> None:
         name = turn.job.name
         del self._turns[name]
         self._fetching.remove(self._now, name)
@@ -402,7 +336,7 @@ class DecodeLeader:
         self._post(self._scheduler, SCHEDULER, ended)
         self._free(turn)
 
-    def _free(self, turn: _Turn) -> None:
+    def _free(self, turn: DecodeTurn) -> None:
         """Gives the buffer's pages back, once, or leaves the line of those who wait for some."""
         extents, turn.extents = turn.extents, ()
         granted = self._room.release(extents) if extents else self._room.withdraw(turn.job.name)
@@ -414,10 +348,12 @@ class DecodeLeader:
     def _lost(self, node: str) -> None:
         """A node is gone: what it owes is not waited for, and turns that still need it fail."""
         self._gone.add(node)
+        if self._parameters.steps_together:
+            self._effects.append(Deliver(ROUNDS, NodeGone(node)))
         for turn in [each for each in self._turns.values() if each.assign.prefill_node == node]:
             needed = not turn.quiet
             turn.quiet = True
-            if turn.stage is Stage.BREAKING:
+            if turn.is_breaking:
                 self._settle(turn)
             elif needed:
                 self._break(turn, f"{node} does not answer")

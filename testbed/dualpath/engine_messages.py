@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from testbed.dualpath.letters import EngineLoad
 from testbed.dualpath.places import Area, Holding
 from testbed.machine import Message, RemoteAddress
 
@@ -117,3 +118,45 @@ class HbmChanged(Message, frozen=True):
 
     engine: int
     free_blocks: int
+
+
+# --- steps that engines take together (`testbed.dualpath.rounds`) -----------------------------------------------------
+
+
+class RoundWanted(Message, frozen=True):
+    """Engine to rounds: it has work and is in no round."""
+
+
+class RoundBegins(Message, frozen=True):
+    """Rounds to engine: form a batch, perhaps of nothing. Answered by `RoundFormed`."""
+
+    number: int
+
+
+class RoundFormed(Message, frozen=True):
+    """The answer to `RoundBegins`."""
+
+    engine: int
+    load: EngineLoad
+
+
+class RoundGoes(Message, frozen=True):
+    """Rounds to engine: all have formed theirs. Answered by `RoundOver` after the last layer."""
+
+    number: int
+    loads: tuple[EngineLoad, ...]
+    """Of all engines of the group, node by node."""
+
+
+class RoundOver(Message, frozen=True):
+    """The answer to `RoundGoes`."""
+
+    engine: int
+    more: bool
+    """Whether it has work for another round."""
+
+
+class GroupBroken(Message, frozen=True):
+    """Rounds to engine: the group will never step again."""
+
+    reason: str

@@ -12,6 +12,7 @@ import msgspec
 
 from testbed.machine import Message
 from testbed.serving.turns import Turn
+from testbed.units import Nanoseconds
 
 
 class Letter(Message, frozen=True, tag_field="type", forbid_unknown_fields=True):
@@ -189,6 +190,57 @@ class NodeGone(Letter, frozen=True, tag="node_gone"):
     node: str
 
 
+# --- rounds: forward steps that engines of several nodes take together (`testbed.dualpath.rounds`) --------------------
+
+
+class EngineLoad(msgspec.Struct, frozen=True, array_like=True):
+    """What one engine brings into a round."""
+
+    attention: Nanoseconds = 0
+    """Modelled attention time of its batch, all layers; prefill only."""
+    tokens: int = 0
+    """Computed in this round."""
+    context: int = 0
+    """Tokens of KV; decode only."""
+
+
+class RoundAsk(Letter, frozen=True, tag="round_ask"):
+    """To the head of a group: an engine of `node` has work."""
+
+    node: str
+
+
+class RoundOpen(Letter, frozen=True, tag="round_open"):
+    """From the head: form your batches."""
+
+    number: int
+
+
+class RoundReady(Letter, frozen=True, tag="round_ready"):
+    """To the head: all engines of `node` have."""
+
+    node: str
+    number: int
+    loads: tuple[EngineLoad, ...]
+
+
+class RoundStart(Letter, frozen=True, tag="round_start"):
+    """From the head: all engines of the group have."""
+
+    number: int
+    loads: tuple[EngineLoad, ...]
+    """Node by node."""
+
+
+class RoundDone(Letter, frozen=True, tag="round_done"):
+    """To the head: all engines of `node` are through all layers."""
+
+    node: str
+    number: int
+    more: bool
+    """Whether one of them has work for another round."""
+
+
 # --- storage: clients and servers, and the servers of a chain (docs/models/storage.md) --------------------------------
 
 
@@ -362,6 +414,11 @@ AnyLetter: TypeAlias = Union[  # noqa: UP007  # a flat tagged union
     Abort,
     Drained,
     NodeGone,
+    RoundAsk,
+    RoundOpen,
+    RoundReady,
+    RoundStart,
+    RoundDone,
     ReadChunks,
     ChunksRead,
     WriteChunks,

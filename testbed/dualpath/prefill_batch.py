@@ -10,11 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
+from testbed.dualpath.batch_quota import NO_QUOTA, pack
 from testbed.dualpath.blocks import BlockShape
 from testbed.dualpath.buffers import Extents
 from testbed.dualpath.engine_messages import PrefillJob
+from testbed.dualpath.parameters import DualPathParameters
 from testbed.dualpath.places import Area, Holding, Part, split
+from testbed.serving.step_times import AttentionCost
 from testbed.units import Nanoseconds
+
+_PS = 1_000
+"""Picoseconds in a nanosecond."""
 
 
 class Work:
@@ -160,6 +168,22 @@ class Batch:
                 spare.append(self._sent % self.window)
             self._sent += 1
         return spare
+
+
+def packed(waiting: Sequence[Work], cost: AttentionCost, parameters: DualPathParameters) -> list[int]:
+    """Tokens to compute now, of the first turns that wait, in order (design dualpath 1.5)."""
+    computed = np.zeros(len(waiting), np.int64)
+    count = pack(
+        np.array([work.done for work in waiting], np.int64),
+        np.array([work.left for work in waiting], np.int64),
+        cost.token,
+        cost.pair,
+        NO_QUOTA if parameters.quota is None else parameters.quota * _PS,
+        parameters.chunk_tokens,
+        parameters.batch_tokens,
+        computed,
+    )
+    return [int(new) for new in computed[:count]]
 
 
 def rows_of(region: str, shape: BlockShape, extents: Extents, window: int, blocks: int) -> dict[int, Holding]:

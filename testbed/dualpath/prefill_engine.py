@@ -16,22 +16,30 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import islice
 
-import numpy as np
-
-from testbed.dualpath.batch_quota import NO_QUOTA, pack
-from testbed.dualpath.blocks import BadBlock, BlockShape, check_layer, layer_image
+from testbed.dualpath.blocks import BlockShape
 from testbed.dualpath.buffers import Room
-from testbed.dualpath.engine_messages import LEADER, Cancel, PrefillEnded, StartPrefill, engine_name
-from testbed.dualpath.letters import LayerSent, LayerWanted, Produced
-from testbed.dualpath.local_messages import SCHEDULER, TRAFFIC, Move, Moved
+from testbed.dualpath.engine_messages import (
+    LEADER,
+    Cancel,
+    GroupBroken,
+    PrefillEnded,
+    RoundBegins,
+    RoundGoes,
+    StartPrefill,
+    engine_name,
+)
+from testbed.dualpath.group_seat import GroupSeat
+from testbed.dualpath.kv_in_hbm import KvInHbm
+from testbed.dualpath.layer_steps import LayerSteps
+from testbed.dualpath.letters import EngineLoad, LayerSent, LayerWanted, Produced
+from testbed.dualpath.local_messages import SCHEDULER, TRAFFIC, Exchanged, Move, Moved
 from testbed.dualpath.mail import MAIL, PeerLost, Post
 from testbed.dualpath.node_memory import Hbm, NodeMemory
 from testbed.dualpath.parameters import DualPathParameters
 from testbed.dualpath.places import Errand, layer_errands
-from testbed.dualpath.prefill_batch import Batch, Member, Work, rows_of
-from testbed.events.kv_events import BlockRejected, ForwardFinished, TurnStage
+from testbed.dualpath.prefill_batch import Batch, Member, Work, packed, rows_of
+from testbed.events.kv_events import ForwardFinished, TurnStage
 from testbed.machine import (
-    Compute,
     Deliver,
     Effect,
     Effects,
@@ -41,15 +49,14 @@ from testbed.machine import (
     UnexpectedMessage,
 )
 from testbed.serving.step_times import StepTimes
-from testbed.serving.timed_device import Computed, TimedWork
+from testbed.serving.timed_device import Computed
 from testbed.units import Nanoseconds
-
-_PS = 1_000
-"""Picoseconds in a nanosecond."""
 
 
 class PrefillEngine:
-    """See the head of this file. `scheduler` is the central scheduler's node."""
+    """See the head of this file. `scheduler` is the central scheduler's node, `place` the
+    engine's number in its group.
+    """
 
     def __init__(
         self,
@@ -60,6 +67,7 @@ class PrefillEngine:
         shape: BlockShape,
         times: StepTimes,
         scheduler: str,
+        place: int = 0,
     ) -> None:
         self.name = engine_name(engine)
         self._hbm = Hbm(memory, engine)
@@ -72,6 +80,9 @@ class PrefillEngine:
         self._ahead = parameters.layers_ahead if parameters.layerwise else shape.layers
         pages = memory.pages(self._hbm.region, 1, shape, parameters.hbm_kv_bytes)
         self._room = Room(self._hbm.region, pages, shape.layer_bytes)
+        self._kv = KvInHbm(self._hbm, shape)
+        self._seat = GroupSeat(engine, together=parameters.steps_together)
+        self._steps = LayerSteps(engine, place, parameters, shape.scale)
         self._waiting: deque[Work] = deque()
         self._batch: Batch | None = None
         self._leaving: list[Batch] = []
@@ -102,8 +113,16 @@ class PrefillEngine:
             case PeerLost(letter=LayerWanted() as letter):
                 if letter.ticket in self._under_way:
                     self._answered(letter.ticket, f"{message.peer} does not answer")
-            case Computed() if self._batch is not None and self._batch.computing:
-                self._computed(self._batch)
+            case Computed() | Exchanged() if self._batch is not None and self._batch.computing:
+                self._stepped(self._batch, message)
+            case Computed() | Exchanged() if self._seat.broken:
+                pass  # of the step that was given up
+            case RoundBegins() if self._batch is None or self._batch.is_computed:
+                self._join(now)
+            case RoundGoes() if self._seat.in_round:
+                self._seat.loads = message.loads
+            case GroupBroken():
+                self._break(message.reason)
             case _:
                 raise UnexpectedMessage(self.name, message)
         self._go_on(now)
@@ -123,7 +142,9 @@ class PrefillEngine:
     def _go_on(self, now: Nanoseconds) -> None:
         """Does whatever can be done now."""
         self._leave()
-        if self._batch is None:
+        if self._batch is None and self._seat.together:
+            self._ask()
+        elif self._batch is None:
             self._form(now)
         batch = self._batch
         if batch is None:
@@ -131,18 +152,19 @@ class PrefillEngine:
         while batch.may_fetch():
             self._fetch(batch, batch.next_fetch)
             batch.next_fetch += 1
-        if batch.may_compute():
+        if batch.may_compute() and self._seat.may_compute:
             self._compute(batch)
+            if batch.is_computed:  # all its turns have failed
+                self._go_on(now)
 
     def _form(self, now: Nanoseconds) -> None:
-        """A new batch of what waits, as far as the quota and HBM go."""
+        """A new batch of what waits, as far as the quota and HBM go; in a round perhaps of nothing."""
         while self._waiting and not self._can_ever(self._waiting[0]):
             work = self._waiting.popleft()
             self._end(work, "its KV is larger than the engine's HBM")
-        if not self._waiting:
-            return
         members: list[Member] = []
-        for new in self._packed():
+        first = list(islice(self._waiting, self._parameters.max_sequences))
+        for new in packed(first, self._times.attention_cost, self._parameters):
             member = Member(self._waiting[0], new, self._shape.tokens)
             if not self._bypass:
                 extents = self._room.at_once(member.blocks * self._window)
@@ -151,7 +173,7 @@ class PrefillEngine:
                 member.rows = rows_of(self._hbm.region, self._shape, extents, self._window, member.blocks)
             self._waiting.popleft()
             members.append(member)
-        if not members:
+        if not members and not self._seat.together:
             return
         self._batch = Batch(members, self._shape.layers, self._window, self._ahead, now)
         self._batch.hbm_bytes = self._room.held_bytes
@@ -160,22 +182,20 @@ class PrefillEngine:
             if member.first_chunk:
                 self._effects.append(Emit(TurnStage(member.job.name, "prefilling")))
 
-    def _packed(self) -> list[int]:
-        """Tokens to compute now, of the first turns that wait (design dualpath 1.5)."""
-        waiting = list(islice(self._waiting, self._parameters.max_sequences))
-        computed = np.zeros(len(waiting), np.int64)
-        cost, quota = self._times.attention_cost, self._parameters.quota
-        count = pack(
-            np.array([work.done for work in waiting], np.int64),
-            np.array([work.left for work in waiting], np.int64),
-            cost.token,
-            cost.pair,
-            NO_QUOTA if quota is None else quota * _PS,
-            self._parameters.chunk_tokens,
-            self._parameters.batch_tokens,
-            computed,
-        )
-        return [int(new) for new in computed[:count]]
+    def _ask(self) -> None:
+        """An engine that steps with others waits for their next round; in a broken group its turns fail."""
+        if self._waiting:
+            self._effects += self._seat.ask()
+        while self._waiting and self._seat.broken:
+            self._end(self._waiting.popleft(), self._seat.broken)
+
+    def _join(self, now: Nanoseconds) -> None:
+        self._leave()
+        self._form(now)
+        assert self._batch is not None
+        members = self._batch.members
+        attention = self._times.attention([(each.cached, each.new) for each in members]) * self._shape.layers
+        self._effects += self._seat.begin(EngineLoad(attention, sum(each.new for each in members)))
 
     def _can_ever(self, work: Work) -> bool:
         blocks = -(-work.job.prompt_tokens // self._shape.tokens)
@@ -188,7 +208,9 @@ class PrefillEngine:
                 if member.work.failure or batch.is_computed:
                     batch.members.remove(member)
                     self._part(member)
-            if batch is self._batch and (batch.is_computed or (not batch.members and not batch.computing)):
+            if batch is self._batch and (
+                batch.is_computed or not (batch.members or batch.computing or self._seat.in_round)
+            ):
                 self._batch = None
                 self._leaving.append(batch)
         left = [batch for batch in self._leaving if batch.members]
@@ -248,18 +270,11 @@ class PrefillEngine:
 
     def _check(self, member: Member, layer: int) -> None:
         """Checks all that was fetched for a layer; a wrong block ends the turn."""
-        row, view, size = member.rows[layer % self._window], self._hbm.memory.view, self._shape.layer_image
-        for block, offset in enumerate(row.layer_offsets(0, 0, member.cached_blocks)):
-            expected = member.job.block_ids[block]
-            try:
-                tokens = check_layer(self._shape, view[offset : offset + size], expected, layer)
-                if tokens != member.tokens_of(block, member.cached):
-                    raise BadBlock(expected, layer, f"has {tokens} tokens")
-            except BadBlock as error:
-                self._effects.append(Emit(BlockRejected(f"{expected:016x}", f"hbm{self._hbm.engine}", str(error))))
-                member.work.failure = f"a wrong block has reached {self._hbm.node}.hbm{self._hbm.engine}"
-                return
-        member.checked += member.cached_blocks
+        row = member.rows[layer % self._window]
+        rejected = self._kv.check(row, 0, layer, member.job.block_ids, member.cached)
+        if rejected is not None:
+            self._effects.append(Emit(rejected))
+            member.work.failure = f"a wrong block has reached {self._hbm.node}.{self._hbm.region}"
 
     def _compute(self, batch: Batch) -> None:
         layer = batch.computed
@@ -267,24 +282,50 @@ class PrefillEngine:
             for member in batch.active:
                 self._check(member, layer)
         members = batch.active
-        if not members:
+        if not members and not self._seat.in_round:
             batch.computed = batch.layers
-            self._go_on(batch.began)
             return
         attention = self._times.attention([(member.cached, member.new) for member in members])
-        duration = attention + self._times.rest(sum(member.new for member in members))
+        loads = self._seat.loads
+        if loads is None:
+            rest = self._times.rest(sum(member.new for member in members))
+            effects = self._steps.alone(attention + rest)
+        else:
+            # Experts, or shares of a layer, are spread evenly: each engine computes the mean.
+            rest = self._times.rest(-(-sum(load.tokens for load in loads) // len(loads)))
+            if self._parameters.tensor_parallel:
+                attention = sum(load.attention for load in loads) // (len(loads) * batch.layers)
+            effects = self._steps.in_group(attention, rest, loads)
         batch.attention += attention
-        batch.compute += duration
+        batch.compute += attention + rest
         batch.computing = True
-        self._ticket += 1
-        self._effects.append(Compute(TimedWork(self._hbm.engine, self.name, self._ticket, duration)))
+        self._effects += effects
+
+    def _stepped(self, batch: Batch, message: Computed | Exchanged) -> None:
+        """A step of the layer is done: the next one, or the layer is computed."""
+        if isinstance(message, Exchanged) and message.failure:
+            self._break(message.failure)
+            return
+        self._effects += self._steps.next()
+        if not self._steps.is_busy:
+            self._computed(batch)
+
+    def _break(self, reason: str) -> None:
+        """The group will never step again: all that is here fails."""
+        self._seat.broken = self._seat.broken or reason
+        self._seat.in_round = False
+        self._steps.give_up()
+        for member in self._batch.members if self._batch is not None else ():
+            member.work.failure = member.work.failure or reason
+        if self._batch is not None:
+            self._batch.computing = False
 
     def _computed(self, batch: Batch) -> None:
         layer = batch.computed
         batch.computing = False
         for member in batch.active if not self._bypass else ():
-            self._write(member, layer)
             row = member.rows[layer % self._window]
+            self._kv.write(row, 0, layer, member.job.block_ids, member.first_new, member.cached + member.new)
             for hop, first, count in member.sent():
                 errands = layer_errands(row, member.job.there, (0, layer), first, count)
                 peer = f"{member.job.decode_node}.cnic{member.job.decode_engine}"
@@ -294,18 +335,12 @@ class PrefillEngine:
         if batch.is_computed:
             self._finished(batch)
 
-    def _write(self, member: Member, layer: int) -> None:
-        """What the layer's kernels leave in HBM: the KV of the new tokens."""
-        row, view, size = member.rows[layer % self._window], self._hbm.memory.view, self._shape.layer_image
-        first, end = member.first_new, member.cached + member.new
-        offsets = row.layer_offsets(0, first, member.blocks - first)
-        for block, offset in enumerate(offsets, first):
-            tokens = member.tokens_of(block, end)
-            view[offset : offset + size] = layer_image(self._shape, member.job.block_ids[block], layer, tokens)
-
     def _finished(self, batch: Batch) -> None:
         """The last layer is computed: prompts that are done have their first token."""
         done = batch.active
+        self._effects += self._seat.end(more=bool(self._waiting))
+        if not done:
+            return
         self._effects.append(
             Emit(
                 ForwardFinished(

@@ -10,8 +10,6 @@ It knows turns and places, no KV and no schedule of batches. Design dualpath 1.2
 
 from __future__ import annotations
 
-from enum import Enum, auto
-
 from testbed.dualpath.blocks import BlockShape, block_ids
 from testbed.dualpath.buffers import Extents, Room
 from testbed.dualpath.engine_messages import (
@@ -39,72 +37,11 @@ from testbed.dualpath.mail import MAIL, PeerLost, Post
 from testbed.dualpath.node_memory import BUFFER, NodeMemory
 from testbed.dualpath.parameters import DualPathParameters
 from testbed.dualpath.places import Area, Holding, Part
+from testbed.dualpath.prefill_turn import PrefillMove, PrefillStage, PrefillTurn
+from testbed.dualpath.rounds import ROUNDS
 from testbed.events.kv_events import TurnStage
-from testbed.machine import Deliver, Effect, Effects, Emit, MachineError, Message, UnexpectedMessage
+from testbed.machine import Deliver, Effect, Effects, Emit, Message, UnexpectedMessage
 from testbed.units import Nanoseconds
-
-
-class Stage(Enum):
-    """Where a turn is."""
-
-    WANTED = auto()
-    """Assigned; the decode side has not granted a place yet."""
-    QUEUED = auto()
-    """Waits for room in the PE buffer."""
-    READING = auto()
-    """Hits are being read, on either side."""
-    PREFILLING = auto()
-    """At its engine."""
-    BREAKING = auto()
-    """Failed; something of it is still under way."""
-
-
-class Move(Enum):
-    """What moves a turn on."""
-
-    GRANT = auto()
-    ROOM = auto()
-    READ = auto()
-    BREAK = auto()
-
-
-TRANSITIONS: dict[tuple[Stage, Move], Stage] = {
-    (Stage.WANTED, Move.GRANT): Stage.QUEUED,
-    (Stage.QUEUED, Move.ROOM): Stage.READING,
-    (Stage.READING, Move.READ): Stage.PREFILLING,
-    (Stage.WANTED, Move.BREAK): Stage.BREAKING,
-    (Stage.QUEUED, Move.BREAK): Stage.BREAKING,
-    (Stage.READING, Move.BREAK): Stage.BREAKING,
-    (Stage.PREFILLING, Move.BREAK): Stage.BREAKING,
-}
-
-
-class _Turn:
-    """A turn of which this node has the prefill."""
-
-    def __init__(self, assign: Assign) -> None:
-        self.assign = assign
-        self.stage = Stage.WANTED
-        self.there: BufferGranted | None = None
-        self.extents: Extents = ()
-        self.reading = False
-        """Its hits of this side are being read."""
-        self.far_ready = assign.prefill_blocks == assign.hit_blocks
-        """Hits of the decode side are in its buffer, or there are none."""
-        self.at_engine = False
-        self.failure = ""
-        self.lost_blocks = False
-        """It failed since storage could not give its hits."""
-        self.answer_to = ""
-        """Decode node that waits for `Drained`."""
-        self.decode_lost = False
-
-    def go(self, move: Move) -> None:
-        """Raises MachineError for a move that the table has not."""
-        after = TRANSITIONS.get((self.stage, move))
-        if after is None:
-            raise MachineError(f"{self.assign.turn.name} cannot {move.name} in stage {self.stage.name}")
-        self.stage = after
 
 
 class PrefillLeader:
@@ -127,7 +64,7 @@ class PrefillLeader:
         self._reads: dict[int, str] = {}
         """Turns of reads that storage has not answered yet, by ticket."""
         self._ticket = 0
-        self._turns: dict[str, _Turn] = {}
+        self._turns: dict[str, PrefillTurn] = {}
         self._early: dict[str, list[BufferGranted | HitsReady]] = {}
         """Letters of decode sides that were faster than the scheduler's."""
         self._aborted: set[str] = set()
@@ -183,7 +120,7 @@ class PrefillLeader:
 
     def _assigned(self, assign: Assign) -> None:
         name = assign.turn.name
-        turn = self._turns[name] = _Turn(assign)
+        turn = self._turns[name] = PrefillTurn(assign)
         reads = 0 if self._bypass else assign.prefill_blocks * self._shape.tokens
         self._fetching.add(name, assign.prefill_engine, assign.turn.prompt_tokens, reads)
         if name in self._aborted:
@@ -201,7 +138,7 @@ class PrefillLeader:
         turn = self._turns.get(letter.name)
         if turn is None:
             self._early.setdefault(letter.name, []).append(letter)
-        elif turn.stage is Stage.BREAKING:
+        elif turn.is_breaking:
             return
         elif isinstance(letter, HitsReady):
             turn.far_ready = True
@@ -209,9 +146,9 @@ class PrefillLeader:
         else:
             self._granted(turn, letter)
 
-    def _granted(self, turn: _Turn, letter: BufferGranted) -> None:
+    def _granted(self, turn: PrefillTurn, letter: BufferGranted) -> None:
         """The decode side has a place: now for room in the own buffer."""
-        turn.go(Move.GRANT)
+        turn.move(PrefillMove.GRANT)
         turn.there = letter
         need = 0 if self._bypass else turn.assign.prefill_blocks
         if not self._room.can_ever(need):
@@ -223,8 +160,8 @@ class PrefillLeader:
         elif need:
             self._effects.append(Emit(self._room.measured()))
 
-    def _roomed(self, turn: _Turn, extents: Extents) -> None:
-        turn.go(Move.ROOM)
+    def _roomed(self, turn: PrefillTurn, extents: Extents) -> None:
+        turn.move(PrefillMove.ROOM)
         turn.extents = extents
         name = turn.assign.turn.name
         self._stage(name, "allocated")
@@ -235,7 +172,7 @@ class PrefillLeader:
             self._effects.append(Deliver(STORAGE, self._read_of(turn)))
         self._hand_over(turn)
 
-    def _read_of(self, turn: _Turn) -> ReadBlocks:
+    def _read_of(self, turn: PrefillTurn) -> ReadBlocks:
         assign, area = turn.assign, self._area(turn.extents)
         count = assign.prefill_blocks
         self._ticket += 1
@@ -258,7 +195,7 @@ class PrefillLeader:
         turn = self._turns[name]
         turn.reading = False
         self._fetching.read(name)
-        if turn.stage is Stage.BREAKING:
+        if turn.is_breaking:
             self._settle(turn)
         elif failed:
             turn.lost_blocks = True
@@ -266,17 +203,17 @@ class PrefillLeader:
         else:
             self._hand_over(turn)
 
-    def _hand_over(self, turn: _Turn) -> None:
+    def _hand_over(self, turn: PrefillTurn) -> None:
         """To its engine, once the hits of both sides are in buffers."""
-        if turn.stage is not Stage.READING or turn.reading or not turn.far_ready:
+        if turn.stage is not PrefillStage.READING or turn.reading or not turn.far_ready:
             return
-        turn.go(Move.READ)
+        turn.move(PrefillMove.READ)
         turn.at_engine = True
         self._stage(turn.assign.turn.name, "ready")
         engine = engine_name(turn.assign.prefill_engine)
         self._effects.append(Deliver(engine, StartPrefill(self._job(turn))))
 
-    def _job(self, turn: _Turn) -> PrefillJob:
+    def _job(self, turn: PrefillTurn) -> PrefillJob:
         assign, grant, shape = turn.assign, turn.there, self._shape
         assert grant is not None
         ids = block_ids(assign.turn.prompt, shape.tokens)
@@ -299,9 +236,9 @@ class PrefillLeader:
             landing=self._parameters.decode_landing,
         )
 
-    def _ended(self, turn: _Turn, failure: str) -> None:
+    def _ended(self, turn: PrefillTurn, failure: str) -> None:
         turn.at_engine = False
-        if turn.stage is Stage.BREAKING:
+        if turn.is_breaking:
             self._settle(turn)
         elif failure:
             self._break(turn, failure)
@@ -312,9 +249,9 @@ class PrefillLeader:
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
-    def _break(self, turn: _Turn, reason: str) -> None:
+    def _break(self, turn: PrefillTurn, reason: str) -> None:
         """Ends a turn that cannot go on; what is under way for it is waited for."""
-        turn.go(Move.BREAK)
+        turn.move(PrefillMove.BREAK)
         turn.failure = reason
         name = turn.assign.turn.name
         if turn.at_engine:
@@ -322,7 +259,7 @@ class PrefillLeader:
             self._effects.append(Deliver(engine_name(turn.assign.prefill_engine), Cancel(name, reason, lost)))
         self._settle(turn)
 
-    def _settle(self, turn: _Turn) -> None:
+    def _settle(self, turn: PrefillTurn) -> None:
         """Frees and forgets a broken turn of which nothing is under way any more."""
         if turn.reading or turn.at_engine:
             return
@@ -334,7 +271,7 @@ class PrefillLeader:
             self._post(decode_node, LEADER, Abort(name, turn.failure, quiet=True))
         self._forget(turn)
 
-    def _forget(self, turn: _Turn) -> None:
+    def _forget(self, turn: PrefillTurn) -> None:
         name = turn.assign.turn.name
         del self._turns[name]
         self._fetching.remove(self._now, name)
@@ -356,15 +293,17 @@ class PrefillLeader:
                 self._post(letter.node, LEADER, Drained(letter.name))
             return
         turn.answer_to = turn.answer_to or letter.node
-        if turn.stage is not Stage.BREAKING:
+        if not turn.is_breaking:
             self._break(turn, letter.reason)
 
     def _lost(self, node: str) -> None:
         """A node is gone: its turns fail, and nothing that it owes is waited for."""
         self._gone.add(node)
+        if self._parameters.steps_together:
+            self._effects.append(Deliver(ROUNDS, NodeGone(node)))
         for turn in [each for each in self._turns.values() if each.assign.decode_node == node]:
             turn.decode_lost = True
-            if turn.stage is not Stage.BREAKING:
+            if not turn.is_breaking:
                 self._break(turn, f"{node} does not answer")
             elif turn.at_engine:
                 engine = engine_name(turn.assign.prefill_engine)
