@@ -18,19 +18,24 @@ from testbed.metrics.table import FOLDS
 from testbed.metrics.throughput import served
 from webui.runs.page import LEVELS, LIMITS
 
+RECORDINGS = Path(__file__).resolve().parents[3] / "fixtures" / "recordings"
+
 pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="needs Node.js (apt-get install nodejs)")
 
 
-@pytest.fixture(scope="module")
-def theirs(recorded_run: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    tables = tmp_path_factory.mktemp("tables") / "tables.json"
+def folded_by_the_page(events: Path, tables: Path) -> dict[str, Any]:
     tables.write_text(json.dumps({"levels": LEVELS, "limits": LIMITS}))
     script = Path(__file__).with_name("fold_log.mjs")
-    words = ["node", str(script), str(recorded_run / "events"), str(tables)]
+    words = ["node", str(script), str(events), str(tables)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
+
+
+@pytest.fixture(scope="module")
+def theirs(recorded_run: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return folded_by_the_page(recorded_run / "events", tmp_path_factory.mktemp("tables") / "tables.json")
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +87,20 @@ def test_fidelity(ours: Folding, theirs: dict[str, Any]) -> None:
 
 
 def test_lanes(ours: Folding, theirs: dict[str, Any]) -> None:
+    same_lanes(ours, theirs)
+
+
+@pytest.mark.parametrize("name", ["dualpath", "dualpath-lost"])
+def test_turns_of_agents_and_their_verdict(name: str, tmp_path: Path) -> None:
+    ours = Folding(FOLDS).take_all(merge(RECORDINGS / name))
+    theirs = folded_by_the_page(RECORDINGS / name, tmp_path / "tables.json")
+    same_lanes(ours, theirs)
+    assert any(phase[0] == "prefill" for lane in theirs["lanes"] for phase in lane["phases"])
+    test_fidelity(ours, theirs)
+    assert theirs["ring"]["slots"] == []
+
+
+def same_lanes(ours: Folding, theirs: dict[str, Any]) -> None:
     rows = request_spans(ours.result("timeline"))
     assert [lane["name"] for lane in theirs["lanes"]] == [row.name for row in rows]
     for lane, row in zip(theirs["lanes"], rows, strict=True):
