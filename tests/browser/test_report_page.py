@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 from testbed.events import schema
 from testbed.experiment.paper import Ours, beside, bundled_papers
@@ -18,6 +18,8 @@ from testbed.experiment.spec import Bound
 from testbed.experiment.summary import fold_trial, summarise
 from testbed.metrics.fold import Folding
 from testbed.metrics.timeline import TimelineFold
+from tests.testbed.experiment.test_report_agentic import FACTS
+from tests.testbed.metrics.agentic_stories import agentic_run
 from tests.testbed.metrics.stories import MS, Story, serve, started
 
 pytestmark = pytest.mark.browser
@@ -60,9 +62,38 @@ def page_file(tmp_path: Path) -> Path:
     return file
 
 
+@pytest.fixture
+def agents_file(tmp_path: Path) -> Path:
+    """A page of agents on two read paths, with every part that such a run can have."""
+    records = agentic_run()
+    summary = summarise("run-2", "/runs/run-2", [fold_trial("ours", "ours", "", records, FACTS)])
+    timeline = Folding({"t": TimelineFold()}).take_all(records).result("t")
+    file = tmp_path / "index.html"
+    file.write_text(report_page(summary, ReportFacts("Two paths"), {"ours": timeline}), encoding="utf-8")
+    return file
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1440, 390])
 def test_the_report_is_whole_accessible_and_alone(chromium: Browser, page_file: Path, scheme: str, width: int) -> None:
+    page = opened(chromium, page_file, scheme, width)
+    assert page.locator("h1").inner_text() == "A run"
+    assert page.get_by_text("Degraded").is_visible()
+    assert page.locator("svg.pic").count() == 2
+    page.close()
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1440), ("dark", 390)])
+def test_a_report_of_agents_is_too(chromium: Browser, agents_file: Path, scheme: str, width: int) -> None:
+    page = opened(chromium, agents_file, scheme, width)
+    assert page.get_by_role("heading", name="Agents and KV traffic").is_visible()
+    assert page.locator("svg.meter").count() == 5
+    assert page.get_by_text("Thirteen steps").count() == 0
+    page.close()
+
+
+def opened(chromium: Browser, page_file: Path, scheme: str, width: int) -> Page:
+    """The page, which asks for nothing, complains of nothing, fits its window and has no fault that axe finds."""
     page = chromium.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
     complaints: list[str] = []
     fetched: list[str] = []
@@ -70,12 +101,9 @@ def test_the_report_is_whole_accessible_and_alone(chromium: Browser, page_file: 
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("request", lambda request: fetched.append(request.url))
     page.goto(page_file.as_uri())
-    assert page.locator("h1").inner_text() == "A run"
-    assert page.get_by_text("Degraded").is_visible()
-    assert page.locator("svg.pic").count() == 2
     assert complaints == []
     assert fetched == [page_file.as_uri()]
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     found = Axe().run(page)
     assert found.violations_count == 0, found.generate_report()
-    page.close()
+    return page
