@@ -35,6 +35,8 @@ from testbed.units import MILLISECOND, Nanoseconds
 
 START = 20 * MILLISECOND
 """True time before which nothing is sent: processes that have just passed the barrier wake late."""
+STAGGER = 2 * MILLISECOND
+"""True time between the first wakes of members that saturate: on few cores processes that wake at once wake late."""
 DRAIN = 100 * MILLISECOND
 """True time after the last collective, in which KV that is under way lands: a run that is cut has lost it."""
 HOP = "de3-5-hbm"
@@ -53,11 +55,11 @@ class IsolationParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     """Collectives at given moments, or two at once without a pause (two micro-batches), all sent to one member."""
     members: Annotated[int, msgspec.Meta(ge=2, le=16)] = 2
     """Prefill-like nodes of one engine each, pe0, pe1, …; KV is pushed into the last one."""
-    burst_packets: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 48
+    burst_packets: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 64
     """Full packets that a member sends to each other one in a collective."""
     bursts: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 120
     """How many of them; where collectives saturate, of each of the two."""
-    period: Annotated[Nanoseconds, msgspec.Meta(ge=1_000)] = 12 * MILLISECOND
+    period: Annotated[Nanoseconds, msgspec.Meta(ge=1_000)] = 14 * MILLISECOND
     """Mean time from one to the next, where they do not saturate. Must be longer than a burst takes beside KV in its
     lane."""
     kv_message_packets: Annotated[int, msgspec.Meta(ge=1, le=256)] = 64
@@ -136,6 +138,8 @@ class Burster:
         self._forecast = forecast
         self._sequence = 0
         self._next: Nanoseconds = START
+        if parameters.load == "saturating":
+            self._next += (parameters.groups * place + group + 1) * STAGGER
         self.failed = False
         """A collective has failed: its queue pair is lost, and nothing more is asked for."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from testbed.experiment.outlines import NodeOutline
 from testbed.experiment.plan import FabricPlan
 from testbed.experiment.spec import Spec
+from testbed.network.traffic_classes import lanes_of
 
 FRONT_MTU = 1500
 ROCE_MTU_ROOM = 104
@@ -41,7 +42,11 @@ def fabric_plan(spec: Spec, name: str, prefix: str, outlines: tuple[NodeOutline,
     """One network of the plan. `prefix` begins its subnet."""
     roce = name != "front"
     mtu = spec.network.compute.path_mtu + ROCE_MTU_ROOM if roce else FRONT_MTU
-    lanes = {"compute": spec.network.compute.lanes, "storage": spec.network.storage.lanes}
+    network = spec.network
+    lanes = {
+        "compute": lanes_of(network.compute.lanes, network.compute.classes),
+        "storage": lanes_of(network.storage.lanes, network.storage.classes),
+    }
     small = len(members(name, outlines)) <= SMALL_FABRIC
     return FabricPlan(
         name=name,

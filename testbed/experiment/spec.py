@@ -13,6 +13,7 @@ import msgspec
 
 from testbed.experiment.hardware import Hardware
 from testbed.network.lanes import LaneTable
+from testbed.network.traffic_classes import TrafficClasses
 from testbed.workload.schedule import Workload
 
 Name: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[a-z][a-z0-9-]{0,39}$")]
@@ -43,6 +44,11 @@ class ComputeNetwork(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Payload of one RoCEv2 packet in bytes (IBA 9.3.3.1)."""
     lanes: LaneTable = LaneTable()
     """Virtual lanes of every port, in OpenSM's strings."""
+    classes: TrafficClasses | None = None
+    """Traffic classes in place of lanes: the RoCE form."""
+
+    def __post_init__(self) -> None:
+        _one_form(self.lanes, self.classes)
 
 
 class StorageNetwork(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,6 +58,16 @@ class StorageNetwork(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """True rate of every SNIC and of every storage node's port; the default is DualPath's (up to 400 Gbit/s)."""
     lanes: LaneTable = LaneTable()
     """Virtual lanes of every port, in OpenSM's strings."""
+    classes: TrafficClasses | None = None
+    """Traffic classes in place of lanes: the RoCE form."""
+
+    def __post_init__(self) -> None:
+        _one_form(self.lanes, self.classes)
+
+
+def _one_form(lanes: LaneTable, classes: TrafficClasses | None) -> None:
+    if classes is not None and lanes != LaneTable():
+        raise ValueError("lanes and classes do not go together: classes are the RoCE form of lanes")
 
 
 class FrontNetwork(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

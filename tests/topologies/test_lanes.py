@@ -14,6 +14,7 @@ import pytest
 from testbed.experiment.plan import Plan
 from testbed.network.arbiter import UNLIMITED
 from testbed.network.lanes import LaneTable
+from testbed.network.traffic_classes import TrafficClasses
 from topologies import lane_bench, lane_queues, lanes
 from topologies.fabric import Fabric, SwitchPort
 from topologies.lane_bench import exact_shares
@@ -232,6 +233,7 @@ CASES = {
     "platform.md 5": (LaneTable(frame_bytes="0:1082"), {0: 1082, 1: FRAME, 3: FRAME}),
     "platform.md 6, tiny": (LaneTable(frame_bytes="0:106"), {0: 106, 1: FRAME}),
     "low only": (TWO_LOW, {0: FRAME, 1: FRAME}),
+    "traffic classes": (TrafficClasses(weights="0:10,1:5,2:1,3:10").lane_table(), dict.fromkeys(range(4), FRAME)),
     "lanes 8 and 9": (HIGH_NUMBERS, {8: FRAME, 9: FRAME}),
 }
 
