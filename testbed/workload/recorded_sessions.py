@@ -17,6 +17,7 @@ that the ids share. This file reads no file.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Literal, NamedTuple, TypeAlias
 
 from testbed.serving.turns import TokenRun, cut, joined, length
@@ -81,6 +82,8 @@ class TokenSpace:
 
 def trajectory_of(session: RecordedSession, space: TokenSpace, told: Input, source: str) -> Trajectory:
     """The session's trajectory. Raises `TraceError` for lengths and ids that do not fit."""
+    if told == "delta":
+        _refuse_whole_prompts(session, source)
     rounds = []
     context: tuple[TokenRun, ...] = ()
     before: tuple[int, ...] = ()
@@ -98,6 +101,21 @@ def trajectory_of(session: RecordedSession, space: TokenSpace, told: Input, sour
         rounds.append(Round(append, answer, -1 if kept == length(context) else kept, request.pause))
         context, before = joined((*prompt, *answer)), full
     return Trajectory(tuple(rounds), session.origin)
+
+
+def _refuse_whole_prompts(session: RecordedSession, source: str) -> None:
+    """Raises `TraceError` if each of three or more prompts is longer than the one before and begins with its blocks: so
+    whole prompts look, and nothing that turns add.
+    """
+    pairs = list(pairwise(session.requests))
+    if len(pairs) < 2 or not all(before.ids for before, _ in pairs):
+        return
+    # The last block before may have been there in part.
+    if all(
+        after.input > before.input and after.ids[: len(before.ids) - 1] == before.ids[:-1] for before, after in pairs
+    ):
+        reason = 'every prompt begins with the hash ids of the one before; is this input = "cumulative"?'
+        raise TraceError(source, session.requests[1].place, reason)
 
 
 def _full_ids(request: RecordedRequest, block: int, source: str) -> tuple[int, ...]:

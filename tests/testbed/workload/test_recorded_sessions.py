@@ -53,6 +53,17 @@ def test_known_fault_23_delta_lengths_read_as_whole_prompts_are_noticed() -> Non
         read(session((1000, 50, []), (80, 60, [])))
 
 
+def test_known_fault_23_whole_prompts_read_as_delta_are_noticed_by_their_ids() -> None:
+    ids = list(range(20))
+    told = [(count * BLOCK, 5, ids[:count]) for count in (4, 9, 20)]
+    with pytest.raises(TraceError, match=r'every prompt begins .* is this input = "cumulative"\?'):
+        read(session(*told), "delta")
+    # The same message twice is nothing odd, and neither is a conversation of which two turns are known.
+    again = session((2 * BLOCK, 5, [1, 2]), (2 * BLOCK, 5, [1, 2]), (2 * BLOCK, 5, [1, 9]))
+    assert [turn.prompt_tokens for turn in read(again, "delta")] == [2 * BLOCK, 4 * BLOCK + 5, 6 * BLOCK + 10]
+    assert len(read(session(*told[:2]), "delta")) == 2
+
+
 def test_a_prompt_that_holds_all_before_it_holds_the_answer_too() -> None:
     first = list(range(10))
     turns = read(session((10 * BLOCK + 30, 100, first), (12 * BLOCK + 40, 5, [*first, 20, 21])))
