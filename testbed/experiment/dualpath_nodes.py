@@ -52,7 +52,7 @@ def plan_nodes(parameters: DualPathParameters) -> tuple[NodeOutline, ...]:
     return (
         NodeOutline(AGENTS_NODE, "client", "host", 512, ("front0",)),
         NodeOutline(
-            SCHEDULER_NODE, "scheduler", "hardware", 512, ("front0", "cnic0"),
+            SCHEDULER_NODE, "scheduler", "host", 512, ("front0", "cnic0"),
             tuple(ConnectionOutline("cnic0", name, "cnic0", CONTROL) for name in engines),
         ),
         *(_engine_node(parameters, name, "prefill") for name in names(parameters, "prefill")),
@@ -146,4 +146,4 @@ def _storage_node(parameters: DualPathParameters, name: str) -> NodeOutline:
     shape = shape_of(parameters, 1)
     staged = staging_bytes(shape, parameters.replicas, images=False)
     staging = RegionOutline(STAGING, staged, bulk=True, grain=shape.layer_bytes, dram=True)
-    return NodeOutline(name, "storage", "hardware", 512, ("snic0",), tuple(connections), (staging,) if staged else ())
+    return NodeOutline(name, "storage", "host", 512, ("snic0",), tuple(connections), (staging,) if staged else ())
