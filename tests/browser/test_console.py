@@ -182,6 +182,25 @@ def test_closing_every_tab_does_not_end_a_run(visit: Visit, console: Console) ->
     expect(again.locator("#figures")).to_contain_text("n = 800")
 
 
+def test_a_run_of_agents_shows_turns_by_stage_two_fabrics_and_no_ring(visit: Visit, console: Console) -> None:
+    page = visit("/experiments")
+    run_id = start(page, "dualpath/small")
+    expect(page.locator("#outcome")).to_have_text("Passed", timeout=60_000)
+    summary = json.loads((console.folder(run_id) / "summary.json").read_text())["systems"]["dualpath"]
+    assert known(page, "model.exchanges.completed") == summary["requests"]["completed"] > 0
+    assert known(page, "model.turns.byName.size") == sum(summary["paths"]["turns"].values())
+    expect(page.locator("#ring-panel")).to_be_hidden()
+    for node in ("sched0", "pe0", "de0", "storage0"):
+        expect(page.locator("#topo")).to_contain_text(node)
+    page.locator("#tl-canvas").focus()
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    story = page.locator("#story")
+    expect(story).to_contain_text("Stages of the turn")
+    expect(story).to_contain_text("placed on pe0.")
+    expect(story).not_to_contain_text("Markov")
+
+
 # --- what a finished run says ----------------------------------------------------------------------------------------
 
 
