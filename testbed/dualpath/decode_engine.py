@@ -214,7 +214,7 @@ class DecodeEngine:
             sequence.joined = True
             self._effects.append(Emit(TurnStage(sequence.job.name, "decoding")))
             if self._persist:
-                self._persisting.want(sequence, sequence.job.hit_blocks)
+                self._persisting.want(sequence, sequence.job.stored_blocks)
         self._settle(sequence)
 
     def _check(self, sequence: DecodeSequence) -> str:

@@ -163,7 +163,7 @@ class DecodeLeader:
             prompt_ids=block_ids(turn.prompt, tokens),
             prompt_tokens=turn.prompt_tokens,
             answer_tokens=turn.generate_tokens,
-            hit_blocks=assign.hit_blocks,
+            stored_blocks=max(assign.hit_blocks, assign.stored_blocks),
         )
 
     def _reserved(self, turn: DecodeTurn) -> None:

@@ -34,7 +34,7 @@ class DecodeSequence:
         """Full blocks that wait for staging pages."""
         self.stored: set[int] = set()
         """New blocks that storage has."""
-        self.told = job.hit_blocks
+        self.told = job.stored_blocks
         """Leading full blocks that the scheduler was told to be in storage."""
         self.failure = ""
 

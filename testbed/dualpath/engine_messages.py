@@ -74,7 +74,8 @@ class DecodeJob(msgspec.Struct, frozen=True):
     prompt_ids: tuple[int, ...]
     prompt_tokens: int
     answer_tokens: int
-    hit_blocks: int
+    stored_blocks: int
+    """Full Blocks of the prompt that storage holds already."""
 
 
 class ReserveHbm(Message, frozen=True):

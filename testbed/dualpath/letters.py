@@ -60,7 +60,9 @@ class Assign(Letter, frozen=True, tag="assign"):
     """Leading hit blocks that are read on the prefill side; the others are read on the decode side. All or none
     unless reads are split."""
     hit_blocks: int
-    """Full Blocks of the prompt that storage holds."""
+    """Full Blocks of the prompt that are read from storage."""
+    stored_blocks: int = 0
+    """Full Blocks of it that storage holds, where these are more than are read; they are not written again."""
 
 
 class TurnEnded(Letter, frozen=True, tag="ended"):

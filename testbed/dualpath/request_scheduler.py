@@ -191,6 +191,10 @@ class RequestScheduler:
     # --- a turn has its engines ---------------------------------------------------------------------------------
 
     def _hits(self, record: TurnRecord) -> int:
+        """Full Blocks of the prompt that are read: what storage holds, or the leading share that is fetched of it."""
+        return self._stored_blocks(record) * self._parameters.fetch_percent // 100
+
+    def _stored_blocks(self, record: TurnRecord) -> int:
         """Full Blocks of the prompt that storage holds. The last token of a prompt is always computed."""
         turn, size = record.turn, self._parameters.block_tokens
         most = min(turn.context_tokens, turn.prompt_tokens - 1) // size
@@ -216,7 +220,7 @@ class RequestScheduler:
         self._emit(PathChosen(attempt.name, path, here, there, *queues))
         self._emit(TurnStage(attempt.name, "placed"))
         named = msgspec.structs.replace(turn, name=attempt.name)
-        letter = Assign(named, pe, prefill, de, decode, here, hits)
+        letter = Assign(named, pe, prefill, de, decode, here, hits, self._stored_blocks(record))
         self._post(pe, letter)
         self._post(de, letter)
 

@@ -61,6 +61,18 @@ def test_layerwise_prefill_holds_a_fraction_of_the_kv_in_hbm() -> None:
     assert 3 * most(ran("basic")) == 4 * most(ran("basic_layerwise"))
 
 
+def test_hcache_fetches_half_of_the_hits_computes_the_rest_and_writes_nothing_twice() -> None:
+    def computed(world: PoolWorld) -> int:
+        batches = [event for event in world.of(ForwardFinished) if isinstance(event, ForwardFinished)]
+        return sum(batch.tokens for batch in batches if batch.kind == "prefill")
+
+    basic, hcache = ran("basic"), ran("hcache")
+    hits = [event.hit_tokens // 16 for event in basic.placed()]
+    assert hcache.blocks("pe1-2") == sum(hit // 2 for hit in hits)
+    assert computed(hcache) - computed(basic) == sum(hit - hit // 2 for hit in hits) * 16
+    assert hcache.blocks("persist-write") == basic.blocks("persist-write")
+
+
 def test_what_is_in_the_way_of_a_read_comes_on_top_of_it() -> None:
     quick, slow = ran("tardis"), ran("file_stack")
     # Four turns of each agent, one after another, have hits to read; each waits 1.98 ms longer.
