@@ -7,6 +7,7 @@ The bench names the folder of its chunks in the environment: a file system in a 
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 from emulators.node import NodeRun, run_node
@@ -18,6 +19,7 @@ from testbed.experiment.assembly import assemble_node
 from testbed.experiment.outlines import Surroundings
 
 FOLDER_VARIABLE = "LOOPLANE_STORAGE"
+_SWITCH_S = 0.0005
 
 
 def build(run: NodeRun) -> None:
@@ -29,7 +31,11 @@ def build(run: NodeRun) -> None:
     if mount is not None:
         run.emit(HardwareEngaged("storage", run.name, mount.path, _facts(folder)))
     assembly = assemble_node(run.plan, run.name, Surroundings(run.memories))
-    run.attach(assembly.machines, TargetDisk(target, run.plan.dilation))
+    disk = TargetDisk(target, run.plan.dilation)
+    run.attach(assembly.machines, disk)
+    run.watch(disk.fd)
+    # The disk's thread and the node's loop have little to do at a time: neither holds the interpreter for long.
+    sys.setswitchinterval(_SWITCH_S)
 
 
 def _facts(folder: Path) -> tuple[str, ...]:

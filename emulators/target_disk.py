@@ -1,15 +1,19 @@
 """A storage node's real disk: the accelerator whose chunks are files of a storage target, and whose time is measured.
 
-The same contract as the modelled disk (`testbed.dualpath.disk`, one conformance suite for both). Each operation blocks
-this process while the disk works, as a single queue would; between two turns of the node's loop it does as many as
-fit into `TURN`, one at least, so that letters and transfers are not kept waiting. It decides nothing.
+The same contract as the modelled disk (`testbed.dualpath.disk`, one conformance suite for both). A thread of its own
+waits for the device, so that letters and transfers of the node do not: a write passes several threads of the kernel,
+and where nodes of a run keep a core busy each of them may wait for milliseconds. It decides nothing.
 """
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
+from queue import SimpleQueue
 from typing import Any
 
 from emulators.storage_target import DamagedChunk, NoChunk, StaleVersion, StorageFull, StorageTarget
@@ -26,10 +30,7 @@ from testbed.dualpath.disk import (
     DiskWrite,
 )
 from testbed.machine import NOTHING, Deliver, Effect, Effects
-from testbed.units import MILLISECOND, Nanoseconds
-
-TURN = MILLISECOND
-"""Wall time after which a turn does not begin another operation."""
+from testbed.units import Nanoseconds
 
 
 class TargetDisk:
@@ -39,49 +40,71 @@ class TargetDisk:
     """
 
     def __init__(self, target: StorageTarget, dilation: float, *, clock: Callable[[], int] = time.monotonic_ns) -> None:
+        self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        """Readable while there are answers: the node's loop watches it."""
         self._target = target
         self._dilation = dilation
         self._clock = clock
-        self._works: deque[tuple[Nanoseconds, DiskWork]] = deque()
-        self._free_at: Nanoseconds = 0
+        self._works: SimpleQueue[DiskWork | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._answers: deque[tuple[str, DiskDone] | OSError] = deque()
+        self._thread = threading.Thread(target=self._serve, name="disk", daemon=True)
+        self._thread.start()
 
     def committed(self) -> dict[int, int]:
         """Version of each chunk that is there and whole in its header, as a server that starts finds them."""
         found = {}
         for name in self._target.names():
-            try:
+            with suppress(DamagedChunk, ValueError):
                 found[int(name, 16)] = self._target.version(name) or 0
-            except (DamagedChunk, ValueError):
-                continue
         return found
 
-    def submit(self, now: Nanoseconds, work: Any) -> Effects:
+    def submit(self, now: Nanoseconds, work: Any) -> Effects:  # noqa: ARG002  # the device begins when it is free
         """Takes one `DiskWork`. Raises TypeError for anything else."""
         if not isinstance(work, DiskRead | DiskWrite | DiskCommit | DiskDrop):
             raise TypeError(f"a disk does no {type(work).__name__}")
-        self._works.append((now, work))
+        self._works.put(work)
         return NOTHING
 
-    def wake(self, now: Nanoseconds) -> Effects:
-        """Does what fits into a turn. Raises OSError when the device fails: no answer would be true."""
+    def wake(self, now: Nanoseconds) -> Effects:  # noqa: ARG002  # real operations take the time they take
+        """Hands over the answers there are. Raises OSError when the device has failed: no answer would be true."""
+        with self._lock:
+            with suppress(BlockingIOError):
+                os.eventfd_read(self.fd)
+            answers = list(self._answers)
+            self._answers.clear()
         effects: list[Effect] = []
-        begin = self._clock()
-        while self._works:
-            _, work = self._works.popleft()
-            before = self._clock()
-            done = self._do(work)
-            after = self._clock()
-            elapsed = round((after - before) / self._dilation)
-            answer = DiskDone(work.ticket, done.version, done.data, done.failure, elapsed)
-            effects.append(Deliver(work.owner, answer))
-            self._free_at = now + round((after - begin) / self._dilation)
-            if after - begin >= TURN:
-                break
+        for answer in answers:
+            if isinstance(answer, OSError):
+                raise answer
+            effects.append(Deliver(*answer))
         return effects
 
     def deadline(self) -> Nanoseconds | None:
-        """When the oldest operation could begin: at once, or when the disk was done with the one before."""
-        return max(self._works[0][0], self._free_at) if self._works else None
+        """At once where there are answers."""
+        return 0 if self._answers else None
+
+    def close(self) -> None:
+        """Ends the thread, once all that was asked for is done."""
+        self._works.put(None)
+        self._thread.join()
+        os.close(self.fd)
+
+    # --- the thread ---
+
+    def _serve(self) -> None:
+        while (work := self._works.get()) is not None:
+            before = self._clock()
+            answer: tuple[str, DiskDone] | OSError
+            try:
+                done = self._do(work)
+                elapsed = round((self._clock() - before) / self._dilation)
+                answer = (work.owner, DiskDone(work.ticket, done.version, done.data, done.failure, elapsed))
+            except OSError as fault:
+                answer = fault
+            with self._lock:
+                self._answers.append(answer)
+                os.eventfd_write(self.fd, 1)
 
     def _do(self, work: DiskWork) -> DiskDone:
         name = chunk_name(work.block)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import select
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -52,7 +53,9 @@ def disk(request: pytest.FixtureRequest) -> Iterator[Accelerator]:
         yield ModelledDisk(SHAPE, bytes_per_s=10**9, latency=LATENCY, capacity_bytes=capacity)
         return
     target = StorageTarget(request.getfixturevalue("mounted"))
-    yield TargetDisk(target, dilation=2.0)
+    files = TargetDisk(target, dilation=2.0)
+    yield files
+    files.close()
     for name in target.names():
         target.remove(name)
     target.close()
@@ -64,13 +67,18 @@ def ask(disk: Accelerator, *works: DiskWork) -> list[DiskDone]:
     for work in works:
         assert list(disk.submit(now, work)) == []
     done: list[DiskDone] = []
-    while (deadline := disk.deadline()) is not None:
+    while len(done) < len(works):
+        if isinstance(disk, TargetDisk):
+            assert select.select([disk.fd], [], [], 30)[0], "an answer comes"
+        deadline = disk.deadline()
+        assert deadline is not None
         now = max(now, deadline)
         for effect in disk.wake(now):
             assert isinstance(effect, Deliver)
             assert effect.to == "server"
             assert isinstance(effect.message, DiskDone)
             done.append(effect.message)
+    assert disk.deadline() is None
     return done
 
 
