@@ -61,10 +61,22 @@ def _assemble(plan: Plan, parameters: DualPathParameters, node: NodePlan, surrou
         Mail(),
         traffic,
         _storage_client(parameters, node, memory, shape),
-        *engines(memory, parameters, shape=shape, times=times, scheduler=SCHEDULER_NODE),
+        *engines(
+            memory,
+            parameters,
+            shape=shape,
+            times=times,
+            scheduler=SCHEDULER_NODE,
+            group=step_group(parameters, node.role, node.name),
+        ),
         *_collectives(plan, parameters, node, memory),
     )
     return NodeAssembly(machines, TimedDevice(parameters.engines_per_node))
+
+
+def step_group(parameters: DualPathParameters, role: str, node: str) -> list[str]:
+    """Nodes whose engines take their steps together with those of `node`, the head first."""
+    return names(parameters, role) if parameters.collectives == "role" else [node]
 
 
 def _scheduler(plan: Plan, parameters: DualPathParameters) -> RequestScheduler:
@@ -123,7 +135,7 @@ def _collectives(plan: Plan, parameters: DualPathParameters, node: NodePlan, mem
     """A machine for each engine that exchanges tokens with others: those of its node, or of its role."""
     if not exchanges(parameters):
         return
-    group = names(parameters, node.role) if parameters.collectives == "role" else [node.name]
+    group = step_group(parameters, node.role, node.name)
     engines = [(name, engine) for name in group for engine in range(parameters.engines_per_node)]
     rooms = {f"{each.name}.{region.name}": region.size for each in plan.nodes for region in each.regions}
     members = [

@@ -6,11 +6,12 @@ hears. Images are small; every region is ordinary memory that a test may look at
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol, runtime_checkable
 
 from testbed.clocks.simulated import Simulation
 from testbed.dualpath.blocks import BlockShape, block_ids, full_image
+from testbed.dualpath.collectives import Collective, Member
 from testbed.dualpath.engine_nodes import decode_machines, prefill_machines
 from testbed.dualpath.letters import AnyLetter, Assign, FetchWork, Letter, Produced, ProducedMany, TurnEnded
 from testbed.dualpath.local_messages import SCHEDULER
@@ -21,7 +22,8 @@ from testbed.dualpath.parameters import DualPathParameters
 from testbed.dualpath.storage import StorageServer
 from testbed.dualpath.storage_client import StorageClient
 from testbed.dualpath.traffic_manager import TrafficManager
-from testbed.experiment.dualpath_nodes import SCHEDULER_NODE, STAGING, names, plan_nodes, shape_of
+from testbed.experiment.dualpath_nodes import SCHEDULER_NODE, STAGING, names, plan_nodes, shape_of, tokens_region
+from testbed.experiment.dualpath_system import step_group
 from testbed.experiment.outlines import NodeOutline
 from testbed.machine import NOTHING, Deliver, Effects, Event, Machine, Message, RemoteAddress
 from testbed.network.memory_region import PlainMemory
@@ -155,9 +157,23 @@ class World:
         own = build(
             NodeMemory(node, memories, addresses), self.parameters, shape=self.shape,
             times=StepTimes.of(self.parameters.model, self.parameters.layers, self.parameters.compute_scale),
-            scheduler=SCHEDULER_NODE,
+            scheduler=SCHEDULER_NODE, group=step_group(self.parameters, role, node),
         )  # fmt: skip
-        return (Mail(), self._traffic(node), storage, *own)
+        return (Mail(), self._traffic(node), storage, *own, *self._collectives(node, role))
+
+    def _collectives(self, node: str, role: str) -> Iterator[Machine]:
+        if not self.parameters.steps_together:
+            return
+        group = step_group(self.parameters, role, node)
+        engines = [(name, engine) for name in group for engine in range(self.parameters.engines_per_node)]
+        members = [
+            Member(name, engine, f"cnic{engine}", self._where(name, region), self.memories[name, region].size)
+            for name, engine in engines
+            for region in [tokens_region(engine)]
+        ]
+        for engine in range(self.parameters.engines_per_node):
+            place, memory = engines.index((node, engine)), self.memories[node, tokens_region(engine)]
+            yield Collective(members, place, memory=memory, path_mtu=4096, scale=SCALE)
 
     def _traffic(self, node: str) -> TrafficManager:
         memories = {region: memory for (name, region), memory in self.memories.items() if name == node}
