@@ -25,6 +25,8 @@ TICK_ROOM = 2.8
 TOP = 24.0
 STRIP = 46.0
 """Height of a strip for launches, batch or a lane."""
+MOST_PORTS = 6
+"""Ports that get strips: those that came nearest to their setting."""
 
 
 class Bar(NamedTuple):
@@ -102,6 +104,8 @@ class Picture(NamedTuple):
     launches_y: float
     strips: tuple[Strip, ...]
     label: str
+    ports_left_out: int = 0
+    """Ports that are not drawn."""
 
 
 def histogram(values_ms: Sequence[float], p50: float | None, p99: float | None, *, bins: int = 44) -> Histogram:
@@ -197,7 +201,7 @@ def _picture(
     label = f"Timeline of {len(drawn)} requests from {_time(axis.begin, MILLISECOND)} to {_time(axis.end, MILLISECOND)}"
     return Picture(
         WIDTH, _r(y + 8), GUTTER, WIDTH - 8, axis.ticks(), drawn, len(rows) - len(drawn), bars, _r(launches_y),
-        tuple(strips), label,
+        tuple(strips), label, max(0, len({link.port for link in timeline.links}) - MOST_PORTS),
     )  # fmt: skip
 
 
@@ -269,7 +273,14 @@ def _series(timeline: TimelineState) -> list[Series]:
         peak = max(value for _, value in running)
         found.append(("Batch", f"with paused, at most {peak:.0f}", running, peak, -1))
     lanes: dict[tuple[str, int], list[tuple[Nanoseconds, float]]] = {}
+    nearest: dict[str, float] = {}
     for link in timeline.links:
+        share = link.rate_bits_per_s / link.setting_bits_per_s if link.setting_bits_per_s else 0.0
+        nearest[link.port] = max(share, nearest.get(link.port, 0.0))
+    ports = sorted(nearest, key=lambda port: (-nearest[port], port))[:MOST_PORTS]
+    for link in timeline.links:
+        if link.port not in ports:
+            continue
         lanes.setdefault((link.port, link.lane), []).append((link.t, link.rate_bits_per_s / 1e9))
     for (port, lane), points in sorted(lanes.items()):
         peak = max(value for _, value in points)

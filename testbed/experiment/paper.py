@@ -44,8 +44,8 @@ class PaperRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class PaperSystem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A system of the paper as one of ours."""
 
-    kind: str
-    """Row of `testbed.experiment.assembly.SYSTEMS`."""
+    kinds: tuple[str, ...]
+    """Rows of `testbed.experiment.assembly.SYSTEMS` that can be it."""
     where: dict[str, Any] = {}
     """Parameters that make it this one; others may be what they are."""
 
@@ -162,7 +162,7 @@ def beside_ratios(paper: Paper, systems: Mapping[str, Ours], experiment: str = "
 def _is(told: str | PaperSystem, ours: Ours) -> bool:
     if isinstance(told, str):
         return told == ours.kind
-    return told.kind == ours.kind and all(ours.parameters.get(name) == value for name, value in told.where.items())
+    return ours.kind in told.kinds and all(ours.parameters.get(name) == value for name, value in told.where.items())
 
 
 def _rows(paper: Paper, ours: Ours, experiment: str) -> Iterator[Beside]:

@@ -12,7 +12,7 @@ from testbed.metrics.fold import Folding
 from testbed.metrics.spans import request_spans
 from testbed.metrics.timeline import TimelineFold, TimelineState
 from testbed.units import MILLISECOND, SECOND
-from tests.testbed.metrics.stories import MS, Story, nonsense, sensible, serve, small_run, started
+from tests.testbed.metrics.stories import MS, Story, ask, nonsense, sensible, serve, small_run, started
 
 
 def timeline(records: list[Record]) -> TimelineState:
@@ -111,3 +111,18 @@ def test_paths_hold_numbers_only_and_everything_stays_inside(records: list[Recor
             assert bar.width > 0
         for strip in picture.strips:
             assert re.fullmatch(r"[MLZ0-9. -]*", strip.line + strip.area)
+
+
+def test_of_many_ports_those_nearest_to_their_setting_are_drawn_with_all_their_lanes() -> None:
+    story = Story().at(0, "bench", started("wall"))
+    for port in range(9):
+        for t in (100, 200):
+            for lane in (-1, 2):
+                rate = 10 * (port + 1)
+                story.at(t, "bench", schema.LinkMeasured(f"p{port}", lane, 100 * MS, 9, 1, 0, rate, 1000))
+    state = timeline(ask(story, "q", 50, [150, 190]).records())
+    picture = whole_run(state, request_spans(state))
+    assert [strip.name for strip in picture.strips] == [
+        name for port in range(3, 9) for name in (f"p{port}", f"p{port} VL2")
+    ]
+    assert picture.ports_left_out == 3
