@@ -260,9 +260,9 @@ class BenchNodes:
     # --- inside ---
 
     def _nic_cpus(self, node: NodePlan) -> tuple[int, ...]:
-        if node.cores == "hardware":
+        if node.role != "host":
             return self._network.cpus[node.name]
-        # A host's NIC is hardware all the same.
+        # A host's NIC is hardware all the same; any other node's serves the software beside it.
         hardware = [other.name for other in self.plan.nodes if other.cores == "hardware"]
         return self._network.cpus[hardware[0]] if hardware else self._network.cpus[node.name]
 
