@@ -156,6 +156,10 @@ BENCHMARKS: dict[str, Benchmark] = {
         "comparing one port's whole queue tree with its setting", "us",
         lambda: list(_json_of("topologies.lane_bench", "check")), root=True,
     ),
+    "storage_read_mb_s": Benchmark(
+        "chunks of 16 KiB read from a storage node's image, past every page cache, one after another", "MB/s",
+        lambda: list(map(float, _json_of("topologies.storage_bench", "16384"))), root=True,
+    ),
     **{
         f"memory_mib_{kind}": Benchmark(
             f"memory of {words} in a run (PSS)", "MiB", partial(memory_bench.memory_of, kind), root=True
