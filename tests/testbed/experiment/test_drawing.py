@@ -120,7 +120,7 @@ def test_of_many_ports_those_nearest_to_their_setting_are_drawn_with_all_their_l
             for lane in (-1, 2):
                 rate = 10 * (port + 1)
                 story.at(t, "bench", schema.LinkMeasured(f"p{port}", lane, 100 * MS, 9, 1, 0, rate, 1000))
-    state = timeline(ask(story, "q", 50, [150, 190]).records())
+    state = timeline(ask(story, "q", 50, [150, 290]).records())
     picture = whole_run(state, request_spans(state))
     assert [strip.name for strip in picture.strips] == [
         name for port in range(3, 9) for name in (f"p{port}", f"p{port} VL2")
