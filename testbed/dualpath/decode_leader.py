@@ -292,7 +292,10 @@ class DecodeLeader:
 
     def _from_elsewhere(self, message: PrefillDone | Abort | Drained | NodeGone | PeerLost) -> None:
         if isinstance(message, NodeGone | PeerLost):
-            self._lost(message.node if isinstance(message, NodeGone) else message.peer)
+            if isinstance(message, NodeGone):
+                self._lost(message.node)
+            else:
+                self._found_lost(message.peer)
             return
         turn = self._turns.get(message.name)
         if turn is None:
@@ -344,6 +347,12 @@ class DecodeLeader:
             self._effects.append(Emit(self._room.measured()))
         for other, pages in granted:
             self._roomed(self._turns[other], pages)
+
+    def _found_lost(self, node: str) -> None:
+        """A letter has not reached its node: the scheduler hears of it at once, and not by its own patience."""
+        if node not in self._gone:
+            self._post(self._scheduler, SCHEDULER, NodeGone(node))
+        self._lost(node)
 
     def _lost(self, node: str) -> None:
         """A node is gone: what it owes is not waited for, and turns that still need it fail."""

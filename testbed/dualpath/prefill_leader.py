@@ -98,7 +98,7 @@ class PrefillLeader:
             case NodeGone():
                 self._lost(message.node)
             case PeerLost():
-                self._lost(message.peer)
+                self._found_lost(message.peer)
             case _:
                 raise UnexpectedMessage(self.name, message)
         return self._take_effects(now)
@@ -266,9 +266,9 @@ class PrefillLeader:
         name, decode_node = turn.assign.turn.name, turn.assign.decode_node
         self._stage(name, "failed", turn.failure)
         if turn.answer_to:
-            self._post(turn.answer_to, LEADER, Drained(name))
+            self._post(turn.answer_to, LEADER, Drained(name), writer=self.name)
         elif not turn.decode_lost:
-            self._post(decode_node, LEADER, Abort(name, turn.failure, quiet=True))
+            self._post(decode_node, LEADER, Abort(name, turn.failure, quiet=True), writer=self.name)
         self._forget(turn)
 
     def _forget(self, turn: PrefillTurn) -> None:
@@ -295,6 +295,12 @@ class PrefillLeader:
         turn.answer_to = turn.answer_to or letter.node
         if not turn.is_breaking:
             self._break(turn, letter.reason)
+
+    def _found_lost(self, node: str) -> None:
+        """A letter has not reached its node: the scheduler hears of it at once, and not by its own patience."""
+        if node not in self._gone:
+            self._post(self._scheduler, SCHEDULER, NodeGone(node))
+        self._lost(node)
 
     def _lost(self, node: str) -> None:
         """A node is gone: its turns fail, and nothing that it owes is waited for."""
