@@ -76,8 +76,9 @@ class EngineLedger:
         return sorted({self.group_of(node) for node in self.members})
 
     def engines_of(self, group: int) -> Integers:
-        """Engines of a group, in order; at least one."""
-        return np.concatenate([engines for node, engines in self.members.items() if self.group_of(node) == group])
+        """Engines of a group: the first of each node, then the second of each, and so on; at least one."""
+        nodes = [engines for node, engines in self.members.items() if self.group_of(node) == group]
+        return np.stack(nodes).T.ravel()
 
     def group_tokens(self, groups: Sequence[int]) -> Integers:
         """Sum of tok over the engines of each group."""

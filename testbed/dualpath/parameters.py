@@ -85,6 +85,9 @@ class DualPathParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     reads_counted_at: Literal["assignment", "fetch"] = "assignment"
     """Whether `read_q` grows at once when a turn is assigned, or only by what nodes report. Not stated; our choice,
     since a burst of assignments would else all see the same queue."""
+    placement_ties: Literal["rotate", "lowest"] = "rotate"
+    """Which of equal engines or groups is taken: the next after the last one taken, nodes in turn, or the first. Not
+    stated; our choice, since idle engines are equal and a lone agent would read over the same two SNICs for ever."""
     prefill_group_nodes: Few | None = None
     """Prefill nodes whose engines fetch together; None: all. Not stated ("all engines of one node are in one group");
     our choice: one group, since classes 2 and 3 go by the node and could not differ within a group of one."""

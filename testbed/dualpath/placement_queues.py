@@ -39,6 +39,9 @@ class PlacementQueues:
         self.read_queues = ReadQueues([*prefill, *decode])
         self._waiting: deque[TurnRecord] = deque()
         self._half_placed: list[TurnRecord] = []
+        self._prefill_turn = self._group_turn = 0
+        """Turns that were placed so far: where the next tie begins."""
+        self._decode_turn = dict.fromkeys(self.decode.groups, 0)
         self._private: dict[int, deque[TurnRecord]] = {group: deque() for group in self.decode.groups}
 
     def add(self, record: TurnRecord) -> None:
@@ -59,11 +62,12 @@ class PlacementQueues:
         here, as if it were read here; what counts later is the path that is chosen.
         """
         ledger = self.prefill
-        members = ledger.engines_of(ledger.group_of(node))
+        engines = ledger.engines_of(ledger.group_of(node))
         queue = np.array([self.read_queues.of(each) for each in ledger.nodes], np.int64)
         while self._waiting:
             turns = list(islice(self._waiting, _WINDOW))
             chosen = np.full(len(turns), NOWHERE, np.int64)
+            members = self._in_turn(engines, self._prefill_turn)
             placed = prefill_placement.place(
                 _lengths(turns), np.array([reads(record) for record in turns], np.int64), members,
                 ledger.node_of, ledger.tokens, queue, self._known.alpha_tokens, self._known.beta_tokens, chosen,
@@ -74,6 +78,7 @@ class PlacementQueues:
                 record.move(TurnMove.GIVE_PREFILL)
                 record.prefill = engine
                 self._half_placed.append(record)
+            self._prefill_turn += placed
             if placed < len(turns):
                 return
 
@@ -82,12 +87,14 @@ class PlacementQueues:
         self._assign_groups()
         ledger, group = self.decode, self.decode.group_of(node)
         turns = self._private[group]
+        members = self._in_turn(ledger.engines_of(group), self._decode_turn[group])
         chosen = np.full(len(turns), NOWHERE, np.int64)
         placed = decode_placement.place(
-            _lengths(turns), np.array([record.blocks for record in turns], np.int64), ledger.engines_of(group),
+            _lengths(turns), np.array([record.blocks for record in turns], np.int64), members,
             ledger.tokens, ledger.sequences, ledger.free, self._parameters.z_percent, self._parameters.max_sequences,
             chosen,
         )  # fmt: skip
+        self._decode_turn[group] += placed
         return [(turns.popleft(), engine) for engine in chosen[:placed].tolist()]
 
     def place_in_turn(self) -> list[tuple[TurnRecord, int]]:
@@ -133,7 +140,8 @@ class PlacementQueues:
     def _assign_groups(self) -> None:
         if not self._half_placed:
             return
-        groups = self.decode.groups
+        groups = self._in_turn(np.array(self.decode.groups, np.int64), self._group_turn).tolist()
+        self._group_turn += len(self._half_placed)
         waiting = [sum(record.length for record in self._private[group]) for group in groups]
         sums = self.decode.group_tokens(groups) + np.array(waiting, np.int64)
         chosen = np.zeros(len(self._half_placed), np.int64)
@@ -142,6 +150,10 @@ class PlacementQueues:
         for record, group in zip(self._half_placed, chosen.tolist(), strict=True):
             self._private[groups[group]].append(record)
         self._half_placed = []
+
+    def _in_turn(self, equals: npt.NDArray[np.int64], turn: int) -> npt.NDArray[np.int64]:
+        """In the order in which ties are broken: the first of them is taken."""
+        return np.roll(equals, -turn) if self._parameters.placement_ties == "rotate" else equals
 
     def _stay(self, turns: Sequence[TurnRecord] | deque[TurnRecord], node: str) -> Iterator[TurnRecord]:
         """Those whose prefill engine is not of `node`; the others wait again."""

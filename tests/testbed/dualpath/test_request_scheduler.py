@@ -279,6 +279,27 @@ def test_turns_are_spread_over_decode_groups_by_tokens():
     assert sorted(each.decode_node for each in desk.assigned) == ["de0"] * 3 + ["de1"] * 3
 
 
+@pytest.mark.parametrize(
+    ("ties", "prefills", "decodes"),
+    [
+        ("lowest", [("pe0", 0)] * 5, [("de0", 0)] * 5),
+        (
+            "rotate",
+            [("pe0", 0), ("pe1", 0), ("pe0", 1), ("pe1", 1), ("pe0", 0)],
+            [("de0", 0), ("de1", 0), ("de0", 1), ("de1", 1), ("de0", 0)],
+        ),
+    ],
+)
+def test_a_lone_agent_goes_around_all_nodes_or_stays_on_the_first(ties, prefills, decodes):
+    desk = Desk(prefill=2, decode=2, engines=2, placement_ties=ties)
+    for number in range(5):
+        desk.submit(a_turn(f"a0000.t{number:03d}", number=number))
+        desk.fetch_all()
+        desk.serve(desk.assigned[-1])
+    assert [(each.prefill_node, each.prefill_engine) for each in desk.assigned] == prefills
+    assert [(each.decode_node, each.decode_engine) for each in desk.assigned] == decodes
+
+
 def test_round_robin_placement_waits_for_no_fetch_and_takes_each_engine_in_turn():
     desk = Desk(prefill=2, decode=1, engines=2, placement="round_robin")
     desk.submit(*(a_turn(f"a{n:04d}.t000", agent=n) for n in range(5)))
