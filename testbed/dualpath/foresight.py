@@ -1,7 +1,7 @@
 """What can be said of a DualPath system before it runs: who reads, which P/D is free of bottlenecks, what binds.
 
-Words for the notes of a plan, from parameters and rates alone (`testbed.dualpath.bounds`; design dualpath 1.7, with
-the paper's trace of 1.10 where a workload must be named). It runs nothing and knows no plan.
+Words for the notes of a plan, from parameters, rates and step times alone (`testbed.dualpath.bounds`; design dualpath
+1.7, with the paper's trace of 1.10 where a workload must be named). It runs nothing and knows no plan.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from fractions import Fraction
 
 from testbed.dualpath.bounds import SNICS, Bound, Cluster, Resource, binding, bounds, in_words, loads, window
 from testbed.dualpath.parameters import DualPathParameters
+from testbed.dualpath.profiled import APPEND_TOKENS, CONTEXT_TOKENS, processed_tokens
 from testbed.serving.agentic_models import AGENTIC_MODELS
+from testbed.units import SECOND
 
 _GBYTE_BITS = 8 * 10**9
 _NAMES = {
@@ -45,7 +47,7 @@ def cluster_of(parameters: DualPathParameters, rates: Mapping[str, int]) -> Clus
 
 
 def foresight(parameters: DualPathParameters, rates: Mapping[str, int]) -> list[str]:
-    """Notes for the plan of a DualPath system, or of one that it is compared with."""
+    """Notes for the plan of a DualPath system, or of one that it is compared with. Raises `ProfileError`."""
     if parameters.read_path == "bypass":
         return ["no KV is read, copied or transferred: compute alone bounds this system"]
     cluster = cluster_of(parameters, rates)
@@ -57,13 +59,13 @@ def foresight(parameters: DualPathParameters, rates: Mapping[str, int]) -> list[
     speed = at_most / max(found[first], Fraction(1))
     notes = [_readers(parameters, cluster), _window(cluster)]
     if first in SNICS:
-        words = f"storage-bound on {_who(prefill, decode)}: no other NIC or memory is full before them"
+        words = f"reads are storage-bound on {_who(prefill, decode)}: no other NIC or memory is full before them"
     else:
         words = (
             f"{_NAMES[first]} would saturate first, at {float(100 / found[first]):.0f} % of what "
             f"{_who(prefill, decode)} can read"
         )
-    notes.append(f"this P/D of {in_words(cluster.ratio)} is {words}")
+    notes.append(f"at this P/D of {in_words(cluster.ratio)} {words}")
     served = parameters.storage_nodes * cluster.snic
     if served < speed:
         notes.append(
@@ -71,6 +73,9 @@ def foresight(parameters: DualPathParameters, rates: Mapping[str, int]) -> list[
             f"{float(speed):g} GB/s that the readers could take: storage nodes bind before them"
         )
         speed = served
+    if pool := parameters.dram_pool_bytes:
+        left = max(0, pool - parameters.dram_pool_squeeze_bytes)
+        notes.append(f"hits that are in the DRAM pool of {left / 10**9:g} GB a node need no SNIC; the others do")
     notes.append(_tokens(parameters, speed))
     return notes
 
@@ -118,9 +123,20 @@ def _beyond(*ends: Bound | None) -> str:
 
 
 def _tokens(parameters: DualPathParameters, gbyte_s: Fraction) -> str:
+    """What storage can bring against what prefill engines can take, at the mean turn of the paper's 64K trace."""
     token_bytes = Fraction(AGENTIC_MODELS[parameters.model].token_bytes * parameters.fetch_percent, 100)
-    tokens = gbyte_s * 10**9 / token_bytes
+    brought = gbyte_s * 10**9 / token_bytes
+    engines = parameters.prefill_nodes * parameters.engines_per_node
+    hit_share = Fraction(CONTEXT_TOKENS, CONTEXT_TOKENS + APPEND_TOKENS)
+    taken = engines * processed_tokens(parameters, SECOND) * hit_share
+    if taken > brought:
+        bound = f"storage-bound: these wait {float(1 - brought / taken):.0%} of their time"
+    else:
+        bound = f"compute-bound: SNICs that may read are busy {float(taken / brought):.0%} of their time"
+        if parameters.read_path in ("prefill", "decode"):
+            bound += ", and a second path would gain nothing"
     return (
-        f"at most {float(gbyte_s):g} GB/s of hit KV, {float(tokens):,.0f} tokens/s of {parameters.model}; a run that "
-        f"asks for less is bound by compute or by its agents, and then two paths gain nothing"
+        f"at most {float(gbyte_s):g} GB/s of hit KV, {float(brought):,.0f} tokens/s of {parameters.model}; at turns of "
+        f"{APPEND_TOKENS} tokens behind {CONTEXT_TOKENS:,} (paper, 64K) {_count(engines, 'prefill engine')} would take "
+        f"{float(taken):,.0f}: with agents enough it is {bound}"
     )

@@ -95,7 +95,7 @@ class PoolWorld:
         """Until all agents are done, or `done`; then until what they left is released."""
         ended = self.simulation.run(until, done or (lambda: self.agents.done))
         if done is None:
-            self.simulation.run(self.simulation.now + SECOND, lambda: False)
+            self.simulation.run(self.simulation.now + SECOND // 5, lambda: False)
         return ended
 
     def of(self, kind: type[Event]) -> list[Event]:

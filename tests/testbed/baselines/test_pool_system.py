@@ -106,6 +106,8 @@ def test_a_node_that_dies_takes_its_part_of_the_pool_along_and_no_turn_hangs(nod
     assert world.run(world.simulation.now + 120 * SECOND)
     assert world.agents.done
     assert node not in world.scheduler.directory.used
+    # NICs give up a peer that does not answer only after all their retries.
+    world.simulation.run(world.simulation.now + 2 * SECOND)
     nothing_left(world, node)
 
 

@@ -32,7 +32,7 @@ def test_both_paths_inside_the_window_are_storage_bound_on_both_sides() -> None:
     found = notes(prefill_nodes=2, decode_nodes=4)
     assert "bounds for g=8, s=1 (B=50 GB/s, M=500 GB/s a node): 1/7 (0.143) <= P/D <= 7/2 (3.5)" in found
     assert "beyond these PE CNIC write and DE CNIC write would saturate" in found
-    assert "this P/D of 1/2 (0.5) is storage-bound on the SNICs of both sides" in found
+    assert "at this P/D of 1/2 (0.5) reads are storage-bound on the SNICs of both sides" in found
     assert "at most 300 GB/s of hit KV, 7,497,001 tokens/s of ds-660b" in notes(
         prefill_nodes=2, decode_nodes=4, model="ds-660b"
     )
@@ -74,3 +74,21 @@ def test_oracle_has_nothing_to_saturate() -> None:
     assert foresight(DualPathParameters(read_path="bypass"), PAPER) == [
         "no KV is read, copied or transferred: compute alone bounds this system"
     ]
+
+
+def test_storage_or_compute_binds_at_the_papers_trace_as_its_figures_have_it() -> None:
+    """Fig. 7: DualPath is on par with Oracle for DS 660B alone; Basic never is, and DS 27B stays behind it."""
+    large = {"model": "ds-660b", "prefill_nodes": 2, "decode_nodes": 4}
+    assert "16 prefill engines would take" in notes(**large)
+    assert "storage-bound: these wait" in notes(**large, read_path="prefill")
+    assert "compute-bound: SNICs that may read are busy" in notes(**large)
+    assert "storage-bound: these wait" in notes()
+
+
+def test_a_compute_bound_twin_is_told_that_a_second_path_gains_nothing() -> None:
+    assert "a second path would gain nothing" in notes(compute_scale=100.0, read_path="prefill")
+
+
+def test_a_pool_is_named_with_what_is_left_of_it() -> None:
+    assert "DRAM pool of 500 GB a node" in notes(dram_pool_bytes=1_500_000_000_000, dram_pool_squeeze_bytes=10**12)
+    assert "DRAM pool" not in notes()
