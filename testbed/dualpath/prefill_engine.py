@@ -32,12 +32,13 @@ from testbed.dualpath.group_seat import GroupSeat
 from testbed.dualpath.kv_in_hbm import KvInHbm
 from testbed.dualpath.layer_steps import LayerSteps
 from testbed.dualpath.letters import EngineLoad, LayerSent, LayerWanted, Produced
-from testbed.dualpath.local_messages import SCHEDULER, TRAFFIC, Exchanged, Move, Moved
+from testbed.dualpath.local_messages import SCHEDULER, Exchanged, Moved
 from testbed.dualpath.mail import MAIL, PeerLost, Post
 from testbed.dualpath.node_memory import Hbm, NodeMemory
 from testbed.dualpath.parameters import DualPathParameters
-from testbed.dualpath.places import Errand, layer_errands
+from testbed.dualpath.places import layer_errands
 from testbed.dualpath.prefill_batch import Batch, Member, Work, packed, rows_of
+from testbed.dualpath.prefill_flights import Flight, Flights
 from testbed.events.kv_events import ForwardFinished, TurnStage
 from testbed.machine import (
     Deliver,
@@ -45,7 +46,6 @@ from testbed.machine import (
     Effects,
     Emit,
     Message,
-    RemoteAddress,
     UnexpectedMessage,
 )
 from testbed.serving.step_times import StepTimes
@@ -86,9 +86,7 @@ class PrefillEngine:
         self._waiting: deque[Work] = deque()
         self._batch: Batch | None = None
         self._leaving: list[Batch] = []
-        self._ticket = 0
-        self._under_way: dict[int, tuple[str, Batch, Member, int]] = {}
-        """What it is (fetch, letter, send), and of whom, by ticket."""
+        self._flights = Flights(self._hbm)
         self._effects: list[Effect] = []
 
     @property
@@ -104,14 +102,14 @@ class PrefillEngine:
                 self._waiting.append(Work(job, job.hit_blocks * self._shape.tokens))
             case Cancel():
                 self._cancel(message)
-            case Moved() if message.ticket in self._under_way:
+            case Moved() if message.ticket in self._flights:
                 self._answered(message.ticket, message.failure)
             case LayerSent():
                 # One that nobody waits for any more was given up when its node was said to be gone.
-                if message.ticket in self._under_way:
+                if message.ticket in self._flights:
                     self._answered(message.ticket, message.failure)
             case PeerLost(letter=LayerWanted() as letter):
-                if letter.ticket in self._under_way:
+                if letter.ticket in self._flights:
                     self._answered(letter.ticket, f"{message.peer} does not answer")
             case Computed() | Exchanged() if self._batch is not None and self._batch.computing:
                 self._stepped(self._batch, message)
@@ -252,11 +250,12 @@ class PrefillEngine:
             job, row = member.job, member.rows[layer % self._window]
             if job.here_blocks:
                 errands = layer_errands(job.here, row, (layer, 0), 0, job.here_blocks)
-                self._move("fetch", batch, member, layer, "pe3-4", errands, self._hbm.port, self._hbm.address)
+                flight = Flight("fetch", batch, member, layer)
+                self._effects += self._flights.moves(flight, "pe3-4", errands, self._hbm.port, self._hbm.address)
             far = member.cached_blocks - job.here_blocks
             if far > 0:
                 extents = self._pages(member, layer, job.here_blocks, far)
-                ticket = self._new_ticket("letter", batch, member, layer)
+                ticket = self._flights.begin(Flight("letter", batch, member, layer))
                 letter = LayerWanted(
                     job.name, self._hbm.node, self._hbm.engine, layer, job.here_blocks, far, extents, ticket
                 )
@@ -329,7 +328,8 @@ class PrefillEngine:
             for hop, first, count in member.sent():
                 errands = layer_errands(row, member.job.there, (0, layer), first, count)
                 peer = f"{member.job.decode_node}.cnic{member.job.decode_engine}"
-                self._move("send", batch, member, layer, hop, errands, peer, member.job.base)
+                flight = Flight("send", batch, member, layer)
+                self._effects += self._flights.moves(flight, hop, errands, peer, member.job.base)
         batch.computed += 1
         self._sent(batch, batch.sending(layer, 0))
         if batch.is_computed:
@@ -365,50 +365,8 @@ class PrefillEngine:
 
     # --- what is under way ------------------------------------------------------------------------------------------
 
-    def _new_ticket(self, kind: str, batch: Batch, member: Member, layer: int) -> int:
-        self._ticket += 1
-        self._under_way[self._ticket] = (kind, batch, member, layer)
-        member.flying += 1
-        if kind == "send":
-            batch.sending(layer, 1)
-        else:
-            batch.fetching(layer, 1)
-        return self._ticket
-
-    def _move(
-        self,
-        kind: str,
-        batch: Batch,
-        member: Member,
-        layer: int,
-        hop: str,
-        errands: Sequence[Errand],
-        peer: str,
-        base: RemoteAddress,
-    ) -> None:
-        for errand in errands:
-            move = Move(
-                owner=self.name,
-                ticket=self._new_ticket(kind, batch, member, layer),
-                hop=hop,
-                request=member.job.name,
-                layer=layer,
-                interface=self._hbm.interface,
-                peer=peer,
-                remote=base.at(errand.offset),
-                pieces=errand.pieces,
-            )
-            self._effects.append(Deliver(TRAFFIC, move))
-
     def _answered(self, ticket: int, failure: str) -> None:
-        kind, batch, member, layer = self._under_way.pop(ticket)
-        member.flying -= 1
-        if failure and not member.work.failure:
-            member.work.failure = failure
-        if kind == "send":
-            self._sent(batch, batch.sending(layer, -1))
-        else:
-            batch.fetching(layer, -1)
+        self._sent(*self._flights.end(ticket, failure))
 
     def _sent(self, batch: Batch, spare: Sequence[int]) -> None:
         """HBM of the last layers is free as soon as they are sent, and not with the whole batch."""
@@ -423,8 +381,7 @@ class PrefillEngine:
         for member in [each for batch in self._batches() for each in batch.members if each.job.name == message.name]:
             member.work.failure = member.work.failure or message.reason
             if message.lost == member.job.decode_node:
-                owed = [t for t, (kind, _, who, _) in self._under_way.items() if kind == "letter" and who is member]
-                for ticket in owed:
+                for ticket in self._flights.letters_of(member):
                     self._answered(ticket, message.reason)
 
     def _post(self, peer: str, to: str, letter: LayerWanted | Produced, writer: str = "") -> None:
