@@ -79,13 +79,18 @@ class FluidPort:
 class Transfer:
     """Bytes on their way through ports. `left` counts bits times 1e9, so rate × nanoseconds subtracts exactly."""
 
-    __slots__ = ("ended", "lane", "left", "number", "ports", "rate", "since", "version")
+    __slots__ = ("ended", "high", "lane", "left", "number", "ports", "rate", "since", "version", "weight")
 
     def __init__(self, number: int, size_bytes: int, lane: int, ports: tuple[FluidPort, ...], now: Nanoseconds) -> None:
         self.number = number
         self.left = size_bytes * 8 * SECOND
         self.lane = lane
         self.ports = ports
+        shares = [port.shares for port in ports if port.shares is not None]
+        self.high = all(one.high[lane] for one in shares)
+        """Whether the high table of every port with lanes serves it."""
+        self.weight = min((one.high[lane] or one.low[lane] for one in shares), default=1)
+        """Of its lane, at the port where that is least."""
         self.rate = 0
         self.since = now
         self.version = 0
@@ -135,6 +140,9 @@ def share(transfers: Sequence[Transfer], frame_bytes: int) -> list[int]:
 
     A rate is 0 where the high table is without limit and always has something to send: the lane starves.
     """
+    if len(transfers) == 1:
+        ports = transfers[0].ports
+        return [min(port.rate_bits_per_s // ports.count(port) for port in ports)]
     ways = [tuple(port for port in transfer.ports if port.binds) for transfer in transfers]
     room: dict[int, int] = {}
     counts: dict[int, dict[int, int]] = {}
@@ -143,8 +151,8 @@ def share(transfers: Sequence[Transfer], frame_bytes: int) -> list[int]:
             if id(port) not in room:
                 room[id(port)] = port.rate_bits_per_s
                 counts[id(port)] = _count(port)
-    high = [place for place, transfer in enumerate(transfers) if _is_high(transfer)]
-    low = [place for place, transfer in enumerate(transfers) if not _is_high(transfer)]
+    high = [place for place, transfer in enumerate(transfers) if transfer.high]
+    low = [place for place, transfer in enumerate(transfers) if not transfer.high]
     rates = [0] * len(transfers)
     if high and low:
         for place in low:
@@ -153,14 +161,10 @@ def share(transfers: Sequence[Transfer], frame_bytes: int) -> list[int]:
             rates[place] = floor
             for port in ways[place]:
                 room[id(port)] -= floor
-    weights = [_weight(transfer.lane, way, counts) for transfer, way in zip(transfers, ways, strict=True)]
+    weights = [_weight(transfer, way, counts) for transfer, way in zip(transfers, ways, strict=True)]
     _fill(ways, weights, high, room, rates)
     _fill(ways, weights, low, room, rates)
     return rates
-
-
-def _is_high(transfer: Transfer) -> bool:
-    return all(port.shares.high[transfer.lane] for port in transfer.ports if port.shares is not None)
 
 
 def _count(port: FluidPort) -> dict[int, int]:
@@ -186,14 +190,12 @@ def _floor(port: FluidPort, lane: int, frame_bytes: int, counts: dict[int, int])
     return port.rate_bits_per_s * frame_bytes * shares.low[lane] // (turn * max(contenders, 1) * counts[lane])
 
 
-def _weight(lane: int, way: Sequence[FluidPort], counts: dict[int, dict[int, int]]) -> int:
-    most, weight = 1, -1
+def _weight(transfer: Transfer, way: Sequence[FluidPort], counts: dict[int, dict[int, int]]) -> int:
+    lane, most = transfer.lane, 1
     for port in way:
         if port.shares is not None:
             most = max(most, counts[id(port)].get(lane, 0))
-            own = port.shares.high[lane] or port.shares.low[lane]
-            weight = own if weight < 0 else min(weight, own)
-    return max(1, weight * _WEIGHT_SCALE // most)
+    return max(1, transfer.weight * _WEIGHT_SCALE // most)
 
 
 def _fill(
