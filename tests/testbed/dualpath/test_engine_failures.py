@@ -166,10 +166,16 @@ def test_a_node_that_dies_takes_its_own_turns_with_it_and_no_others(variant: str
     assert world.held(without=victim) == {}
 
 
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("seed", range(3))
-def test_turns_that_are_aborted_at_any_moment_leave_nothing(variant: str, seed: int) -> None:
+def test_turns_that_are_aborted_at_any_moment_leave_nothing(variant: str, soak: bool) -> None:
     """Before they came, in the middle, after their end; told to one side or to both."""
+    for seed in range(60 if soak else 2):
+        _abort_many(variant, seed)
+
+
+def _abort_many(variant: str, seed: int) -> None:
     world = _world(variant)
     turns = _drawn(world, seed)
     draw = random.Random(seed)
