@@ -5,8 +5,8 @@ and DRAM, and any numbers of prefill and decode nodes (P, D). Exact rationals, s
 for people. What is counted is the number of times that one byte read from storage crosses each kind of resource, by
 the path that it takes; for a CNIC that is the PCIe side alone, since loop-back makes it at least the wire.
 
-The paper leaves out the KV of missed tokens and the write-back. `miss` puts the first back: its bytes for one byte
-that is read. Nothing here knows a machine, a clock or an event; `testbed.dualpath.read_paths` has the same hops as
+The paper leaves out the KV of missed tokens and the write-back. `miss` and `written` put them back: their bytes for one
+byte that is read. Nothing here knows a machine, a clock or an event; `testbed.dualpath.read_paths` has the same hops as
 real transfers, and a test holds the two against each other.
 """
 
@@ -42,6 +42,8 @@ class Crossings(NamedTuple):
     """A byte that a decode node's SNIC has read."""
     missed: int
     """A byte of KV that was computed, whichever path the hit took."""
+    written: int = 0
+    """A byte of KV that is written to storage."""
 
 
 CROSSINGS: dict[Resource, Crossings] = {
@@ -49,10 +51,10 @@ CROSSINGS: dict[Resource, Crossings] = {
     Resource.DE_SNIC: Crossings(0, 1, 0),
     Resource.PE_CNIC_READ: Crossings(2, 0, 1),  # PE 3, 5; missed: out of HBM, as PE 5
     Resource.PE_CNIC_WRITE: Crossings(1, 1, 0),  # PE 4; DE 5
-    Resource.DE_CNIC_READ: Crossings(1, 2, 1),  # PE 8; DE 3, 6; missed: PE 8 or DE 6
-    Resource.DE_CNIC_WRITE: Crossings(2, 1, 2),  # PE 7, 9; DE 7; missed: the return, and PE 9 or DE 7
+    Resource.DE_CNIC_READ: Crossings(1, 2, 1, 1),  # PE 8; DE 3, 6; missed: PE 8 or DE 6; written: HBM to buffer
+    Resource.DE_CNIC_WRITE: Crossings(2, 1, 2, 1),  # PE 7, 9; DE 7; missed: the return, and PE 9 or DE 7; written
     Resource.PE_DRAM: Crossings(2, 0, 0),  # PE 2, 3
-    Resource.DE_DRAM: Crossings(2, 3, 2),  # PE 7, 8; DE 2, 3, 6; missed: the return, and PE 8 or DE 6
+    Resource.DE_DRAM: Crossings(2, 3, 2, 2),  # PE 7, 8; DE 2, 3, 6; missed: the return, and PE 8 or DE 6; written
 }
 """Step numbers are those of design dualpath 1.6."""
 _PREFILL_SIDE = (Resource.PE_SNIC, Resource.PE_CNIC_READ, Resource.PE_CNIC_WRITE, Resource.PE_DRAM)
@@ -136,6 +138,7 @@ def loads(
     prefill: Fraction = Fraction(1),
     decode: Fraction = Fraction(1),
     miss: Fraction = ZERO,
+    written: Fraction = ZERO,
 ) -> dict[Resource, Fraction]:
     """Load of every resource, 1 when full, while SNICs of either side read at this share of their rate.
 
@@ -147,28 +150,29 @@ def loads(
         capacity = cluster.capacity(resource)
         if capacity is None:
             continue
-        bytes_a_second = (
-            crossings.prefill_path * read[0] + crossings.decode_path * read[1] + crossings.missed * miss * sum(read)
-        )
+        more = crossings.missed * miss + crossings.written * written
+        bytes_a_second = crossings.prefill_path * read[0] + crossings.decode_path * read[1] + more * sum(read)
         found[resource] = bytes_a_second / (cluster.nodes(resource) * capacity)
     return found
 
 
-def bounds(cluster: Cluster, miss: Fraction = ZERO) -> tuple[Bound, ...]:
+def bounds(cluster: Cluster, miss: Fraction = ZERO, written: Fraction = ZERO) -> tuple[Bound, ...]:
     """What each resource but the SNICs asks of P/D (Eq. 1-9); the numbers of nodes of `cluster` do not matter."""
     return tuple(
-        _bound(resource, CROSSINGS[resource], cluster, miss) for resource in CROSSINGS if resource not in SNICS
+        _bound(resource, cluster, crossings.missed * miss + crossings.written * written)
+        for resource, crossings in CROSSINGS.items()
+        if resource not in SNICS
     )
 
 
-def _bound(resource: Resource, crossings: Crossings, cluster: Cluster, miss: Fraction) -> Bound:
+def _bound(resource: Resource, cluster: Cluster, more: Fraction) -> Bound:
     capacity = cluster.capacity(resource)
     if capacity is None:
         return Bound(resource)
     room = capacity / cluster.storage
     # A byte that each side's SNICs read, by P nodes and by D nodes: a P + b D <= room × (P or D).
-    a = crossings.prefill_path + crossings.missed * miss
-    b = crossings.decode_path + crossings.missed * miss
+    a = CROSSINGS[resource].prefill_path + more
+    b = CROSSINGS[resource].decode_path + more
     if resource in _PREFILL_SIDE:
         if a < room or (a == room and not b):
             return Bound(resource, at_least=b / (room - a) if b else None)
@@ -178,12 +182,12 @@ def _bound(resource: Resource, crossings: Crossings, cluster: Cluster, miss: Fra
     return Bound(resource, possible=b < room)
 
 
-def window(cluster: Cluster, miss: Fraction = ZERO) -> Window:
+def window(cluster: Cluster, miss: Fraction = ZERO, written: Fraction = ZERO) -> Window:
     """All bounds together."""
     lower: Bound | None = None
     upper: Bound | None = None
     possible = True
-    for bound in bounds(cluster, miss):
+    for bound in bounds(cluster, miss, written):
         possible = possible and bound.possible
         if bound.at_least is not None and (lower is None or bound.at_least > (lower.at_least or ZERO)):
             lower = bound
@@ -215,13 +219,15 @@ class Checked(NamedTuple):
         return self.measured / self.predicted - 1
 
 
-def checked(cluster: Cluster, measured: Mapping[Resource, float], miss: Fraction = ZERO) -> tuple[Checked, ...]:
+def checked(
+    cluster: Cluster, measured: Mapping[Resource, float], miss: Fraction = ZERO, written: Fraction = ZERO
+) -> tuple[Checked, ...]:
     """What a run measured against what its SNICs' loads should have caused. Resources not measured are left out.
 
     Raises KeyError where an SNIC's load is missing.
     """
     prefill, decode = (Fraction(measured[resource]) for resource in SNICS)
-    predicted = loads(cluster, prefill=prefill, decode=decode, miss=miss)
+    predicted = loads(cluster, prefill=prefill, decode=decode, miss=miss, written=written)
     return tuple(
         Checked(resource, float(load), measured[resource])
         for resource, load in predicted.items()

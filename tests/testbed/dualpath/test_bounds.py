@@ -79,11 +79,16 @@ def test_bounds_are_the_papers_closed_forms(cluster: Cluster) -> None:
     assert found[Resource.DE_DRAM] == ((None, (memory - 3) / 2, True) if memory > 3 else (None, None, False))
 
 
-@given(clusters, st.sampled_from([Fraction(0), Fraction(1, 20), Fraction(1, 2)]))
-def test_a_ratio_is_within_the_window_exactly_when_no_resource_is_overfull(cluster: Cluster, miss: Fraction) -> None:
-    full = loads(cluster, miss=miss)
-    assert window(cluster, miss).holds(cluster.ratio) == (max(full.values()) <= 1)
-    for bound in bounds(cluster, miss):
+shares = st.sampled_from([Fraction(0), Fraction(1, 20), Fraction(1, 2)])
+
+
+@given(clusters, shares, shares)
+def test_a_ratio_is_within_the_window_exactly_when_no_resource_is_overfull(
+    cluster: Cluster, miss: Fraction, written: Fraction
+) -> None:
+    full = loads(cluster, miss=miss, written=written)
+    assert window(cluster, miss, written).holds(cluster.ratio) == (max(full.values()) <= 1)
+    for bound in bounds(cluster, miss, written):
         assert bound.holds(cluster.ratio) == (full.get(bound.resource, 0) <= 1), bound
 
 

@@ -101,15 +101,16 @@ def test_layers_change_nothing_in_the_long_run() -> None:
 def test_the_crossings_of_the_bounds_are_those_of_the_hop_table() -> None:
     """Bytes of one hit block on either path, and of one missed block on either, by `read_paths`."""
 
-    def crossings(hit: int, here: int, prompt: int) -> dict[str, int]:
-        return bytes_by_resource([TurnShape(prompt, hit, here)], block_tokens=1, full_bytes=1)
+    def crossings(hit: int, here: int, prompt: int, persisted: int = 0) -> dict[str, int]:
+        return bytes_by_resource([TurnShape(prompt, hit, here, persisted)], block_tokens=1, full_bytes=1)
 
     names = {kind: kind.value.replace(".cnic", ".cnic.cnic").replace(".snic", ".snic.snic_rx") for kind in Resource}
     prefill, decode = crossings(1, 1, 1), crossings(1, 0, 1)
-    with_miss = crossings(1, 1, 2), crossings(1, 0, 2)
+    with_miss, with_write = (crossings(1, 1, 2), crossings(1, 0, 2)), crossings(1, 1, 1, 1)
     for kind, name in names.items():
         counted = CROSSINGS[kind]
         assert prefill.get(name, 0) == counted.prefill_path, kind
         assert decode.get(name, 0) == counted.decode_path, kind
         assert with_miss[0].get(name, 0) - prefill.get(name, 0) == counted.missed, kind
         assert with_miss[1].get(name, 0) - decode.get(name, 0) == counted.missed, kind
+        assert with_write.get(name, 0) - prefill.get(name, 0) == counted.written, kind
