@@ -114,11 +114,9 @@ def _notes(
     spec: Spec, clock: str, byte_scale: int, outlines: tuple[NodeOutline, ...], profile: WireProfile
 ) -> list[str]:
     images = has_images(outlines)
-    notes = (
-        []
-        if images
-        else ["prompts are excerpts of a bundled public-domain text, answers come from a Markov model of it: synthetic"]
-    )
+    speaks = not images and any(outline.role == "client" for outline in outlines)
+    synthetic = "prompts are excerpts of a bundled public-domain text, answers come from a Markov model of it: synthetic"
+    notes = [synthetic] if speaks else []
     if clock == "simulated":
         unused = "dilation does" if images else "dilation and byte_scale do"
         notes.append(f"simulated clock: true rates and true time; the experiment's {unused} not apply")
