@@ -115,7 +115,9 @@ def _notes(
 ) -> list[str]:
     images = has_images(outlines)
     speaks = not images and any(outline.role == "client" for outline in outlines)
-    synthetic = "prompts are excerpts of a bundled public-domain text, answers come from a Markov model of it: synthetic"
+    synthetic = (
+        "prompts are excerpts of a bundled public-domain text, answers come from a Markov model of it: synthetic"
+    )
     notes = [synthetic] if speaks else []
     if clock == "simulated":
         unused = "dilation does" if images else "dilation and byte_scale do"
