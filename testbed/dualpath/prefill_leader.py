@@ -120,7 +120,7 @@ class PrefillLeader:
 
     def _assigned(self, assign: Assign) -> None:
         name = assign.turn.name
-        turn = self._turns[name] = PrefillTurn(assign)
+        turn = self._turns[name] = PrefillTurn(assign, block_ids(assign.turn.prompt, self._shape.tokens))
         reads = 0 if self._bypass else assign.prefill_blocks * self._shape.tokens
         self._fetching.add(name, assign.prefill_engine, assign.turn.prompt_tokens, reads)
         if name in self._aborted:
@@ -182,7 +182,7 @@ class PrefillLeader:
             ticket=self._ticket,
             request=assign.turn.name,
             hop="pe1-2",
-            blocks=block_ids(assign.turn.prompt, self._shape.tokens)[:count],
+            blocks=turn.ids[:count],
             region=BUFFER,
             offsets=tuple(piece.offset for piece in area.pieces(0, 0, count)),
             interface=f"snic{assign.prefill_engine % self._parameters.storage_nics}",
@@ -216,14 +216,13 @@ class PrefillLeader:
     def _job(self, turn: PrefillTurn) -> PrefillJob:
         assign, grant, shape = turn.assign, turn.there, self._shape
         assert grant is not None
-        ids = block_ids(assign.turn.prompt, shape.tokens)
         area = Area(grant.region, grant.extents, shape.layers, shape.layer_image, rows=True)
         here = assign.prefill_blocks
         after = assign.hit_blocks if grant.skipped else here
-        parts = (Part(area, 0, 0, here), Part(area, here, after, len(ids) - after))
+        parts = (Part(area, 0, 0, here), Part(area, here, after, len(turn.ids) - after))
         return PrefillJob(
             name=assign.turn.name,
-            block_ids=ids,
+            block_ids=turn.ids,
             prompt_tokens=assign.turn.prompt_tokens,
             answer_tokens=assign.turn.generate_tokens,
             hit_blocks=assign.hit_blocks,

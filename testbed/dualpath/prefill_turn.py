@@ -54,8 +54,10 @@ PREFILL_TABLE: Transitions[PrefillStage, PrefillMove] = Transitions(
 class PrefillTurn:
     """A turn of which this node has the prefill."""
 
-    def __init__(self, assign: Assign) -> None:
+    def __init__(self, assign: Assign, ids: tuple[int, ...]) -> None:
         self.assign = assign
+        self.ids = ids
+        """Blocks of its prompt, the last one perhaps of fewer tokens."""
         self.stage = PREFILL_TABLE.first
         self.there: BufferGranted | None = None
         self.extents: Extents = ()

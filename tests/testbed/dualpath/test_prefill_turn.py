@@ -18,7 +18,7 @@ JOB = DecodeJob("a0000.t000", (), (), 100, 5, 5)
 @pytest.mark.parametrize("stage", PrefillStage)
 @pytest.mark.parametrize("move", PrefillMove)
 def test_a_turn_at_its_prefill_leader_moves_as_the_table_says(stage: PrefillStage, move: PrefillMove) -> None:
-    one = PrefillTurn(ASSIGN)
+    one = PrefillTurn(ASSIGN, ())
     one.stage = stage
     if PREFILL_TABLE.allows(stage, move):
         one.move(move)
@@ -46,7 +46,7 @@ def test_a_turn_at_its_decode_leader_moves_as_the_table_says(stage: DecodeStage,
 
 
 def test_a_turn_begins_with_what_it_was_assigned() -> None:
-    assert not PrefillTurn(ASSIGN).far_ready, "three of its five hits are read on the decode side"
+    assert not PrefillTurn(ASSIGN, ()).far_ready, "three of its five hits are read on the decode side"
     assert DecodeTurn(ASSIGN, JOB, 7).far_hits == 3
 
 
