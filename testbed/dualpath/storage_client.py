@@ -2,7 +2,8 @@
 
 Reads are spread over the replicas of each block by what is outstanding at each storage node, and so much is asked of
 a node at once as keeps its port busy. Every block that arrives is checked as a whole before anybody hears of it; one
-that is damaged, refused or of a lost node is read from another replica. Writes go to the head of a block's chain.
+that is damaged, refused or of a lost node is read from another replica. Writes go to the head of a block's chain; what
+this client has had kept before is not written again, since a block's id says all of its content.
 
 A storage node that this client has found lost is not asked again. It knows no engine and no turn.
 """
@@ -35,6 +36,7 @@ from testbed.dualpath.local_messages import (
 )
 from testbed.dualpath.mail import MAIL, PeerLost, Post
 from testbed.dualpath.silence import PATIENCE, Silence
+from testbed.dualpath.trie import TrieOfBlocks
 from testbed.events.kv_events import BlockRejected, NodeLost
 from testbed.machine import Deliver, Effect, Effects, Emit, Message, RemoteAddress, UnexpectedMessage
 from testbed.network.memory_region import LocalMemory
@@ -56,9 +58,9 @@ class _Task:
 
     __slots__ = ("ask", "failed", "left")
 
-    def __init__(self, ask: ReadBlocks | WriteBlocks) -> None:
+    def __init__(self, ask: ReadBlocks | WriteBlocks, left: int) -> None:
         self.ask = ask
-        self.left = len(ask.blocks)
+        self.left = left
         self.failed: list[int] = []
 
 
@@ -121,7 +123,8 @@ class StorageClient:
     """See the head of this file.
 
     `regions` and `memories` are the node's regions that may be read into and written from; `nodes` are all storage
-    nodes in the plan's order. `overhead` passes before each read is begun (DualPathParameters.retrieval_overhead).
+    nodes in the plan's order. `overhead` passes before each read is begun (DualPathParameters.retrieval_overhead). With
+    `rewrites`, blocks are written also when they are known to be there.
     """
 
     name = STORAGE
@@ -137,8 +140,12 @@ class StorageClient:
         memories: Mapping[str, LocalMemory],
         overhead: Nanoseconds = 0,
         window_bytes: int = WINDOW_BYTES,
+        rewrites: bool = False,
     ) -> None:
         """Raises `BadChains`."""
+        self.trie = TrieOfBlocks()
+        """What this client has had kept."""
+        self._rewrites = rewrites
         self._node = node
         self._shape = shape
         self._view = ChainView(nodes, replicas)
@@ -188,16 +195,17 @@ class StorageClient:
     # --- what is asked ---
 
     def _begin_read(self, now: Nanoseconds, ask: ReadBlocks) -> list[Effect]:
-        task = _Task(ask)
+        task = _Task(ask, len(ask.blocks))
         if not ask.blocks:
             return [Deliver(ask.owner, BlocksRead(ask.ticket))]
         return self._spread(now, [_Item(task, place) for place in range(len(ask.blocks))])
 
     def _begin_write(self, now: Nanoseconds, ask: WriteBlocks) -> list[Effect]:
-        task = _Task(ask)
-        if not ask.blocks:
+        wanted = [place for place, block in enumerate(ask.blocks) if self._rewrites or block not in self.trie]
+        if not wanted:
             return [Deliver(ask.owner, BlocksWritten(ask.ticket))]
-        return self._to_heads(now, [_Item(task, place) for place in range(len(ask.blocks))])
+        task = _Task(ask, len(wanted))
+        return self._to_heads(now, [_Item(task, place) for place in wanted])
 
     def _spread(self, now: Nanoseconds, items: Iterable[_Item]) -> list[Effect]:
         """Gives each block to the replica at which least is outstanding (apportioned reads), the earlier one of two."""
@@ -275,6 +283,7 @@ class StorageClient:
             self._close(now, letter.batch, batch, place, reads=reads)
             failure = bad.get(place, "") or (self._wrong(item) if reads else "")
             if not failure:
+                self._note(item)
                 task, count = arrived.get(id(item.task), (item.task, 0))
                 arrived[id(item.task)] = (task, count + 1)
                 continue
@@ -292,6 +301,11 @@ class StorageClient:
             effects += self._advance(task, count)
         effects += self._spread(now, again)
         return [*effects, *self._pump(now, batch.node, reads=reads)]
+
+    def _note(self, item: _Item) -> None:
+        """What was written is in the trie; of what was read the parent is not known."""
+        if isinstance(item.task.ask, WriteBlocks):
+            self.trie.add(item.block, item.task.ask.parents[item.place])
 
     def _wrong(self, item: _Item) -> str:
         """Why what lies in memory is not the block; empty when it is."""
@@ -312,6 +326,8 @@ class StorageClient:
 
     def _fail(self, item: _Item) -> list[Effect]:
         item.task.failed.append(item.block)
+        if isinstance(item.task.ask, ReadBlocks) and item.block in self.trie:
+            self.trie.remove(item.block)
         return self._advance(item.task, 1)
 
     def _advance(self, task: _Task, count: int) -> list[Effect]:

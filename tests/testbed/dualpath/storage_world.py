@@ -49,6 +49,7 @@ class Store:
         *,
         overhead: Nanoseconds = 0,
         window_bytes: int = 1 << 20,
+        rewrites: bool = True,
     ) -> None:
         self.now: Nanoseconds = 0
         self.shape = shape
@@ -93,6 +94,7 @@ class Store:
                 memories={BUFFER: memory.memory},
                 overhead=overhead,
                 window_bytes=window_bytes,
+                rewrites=rewrites,
             )
 
     # --- what engines ask ---

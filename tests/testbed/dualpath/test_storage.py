@@ -296,6 +296,35 @@ def test_the_overhead_of_retrieval_passes_before_anything_is_asked() -> None:
     assert store.answers[-1] == BlocksRead(9)
 
 
+def test_a_block_is_written_once_by_a_client_that_knows_it_there() -> None:
+    """Its id says all of its content; a turn that is placed again writes the same blocks."""
+    store = Store(2, 2, rewrites=False)
+    store.write("turn0", [1, 2], ticket=1)
+    store.settle()
+    assert store.clients["pe0"].trie.prefix([1, 2, 3]) == 2
+    store.write("turn1", [1, 2, 3], ticket=2)
+    store.settle()
+    store.write("turn2", [3, 1], ticket=3)
+    assert not store.steps()
+    assert store.answers == [BlocksWritten(1), BlocksWritten(2), BlocksWritten(3)]
+    assert {version for disk in store.disks.values() for version, _ in disk.chunks.values()} == {1}
+
+
+def test_a_block_that_no_replica_has_any_more_is_written_again() -> None:
+    store = Store(2, 1, rewrites=False)
+    store.write("turn0", [1, 2], ticket=1)
+    store.settle()
+    store.kill(store.chain(1)[0])
+    store.read("turn1", [1], first=100, ticket=2)
+    store.settle()
+    assert store.answers[-1] == BlocksRead(2, failed=(1,))
+    assert 1 not in store.clients["pe0"].trie
+    assert 2 in store.clients["pe0"].trie
+    store.write("turn2", [1], ticket=3)
+    store.settle()
+    assert store.answers[-1] == BlocksWritten(3, failed=(1,)), "its chain had one node only"
+
+
 # --- the machine's contract -------------------------------------------------------------------------------------
 
 
