@@ -21,8 +21,10 @@ from testbed.command.exit_codes import CommandError, ExitCode
 from testbed.command.locks import held
 from testbed.command.places import is_root, runs_folder
 from testbed.command.telling import say
+from testbed.experiment.assembly import SYSTEMS
 from testbed.experiment.launch import Prepared, WallEnd, launch_wall, prepare, serve_in_process
 from testbed.experiment.run_folder import RunFolder, RunFolderError
+from testbed.experiment.spec import Spec
 from testbed.network.wire_profile import MODELLED
 
 
@@ -32,9 +34,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_run_arguments(parser)
 
 
+def _check_that_it_serves(file: str, spec: Spec) -> None:
+    """Raises CommandError unless outside clients can ask the first system, which is the one that is served."""
+    name, system = next(iter(spec.systems.items()))
+    row = SYSTEMS[system.kind]
+    if row.clients != "text" or not any(row.server):
+        serving = ", ".join(kind for kind, one in SYSTEMS.items() if one.clients == "text" and any(one.server))
+        words = f'{file}: systems.{name}.kind: "{system.kind}": has no API for outside clients; allowed: {serving}'
+        raise CommandError(words, ExitCode.BAD_INPUT)
+
+
 def main(arguments: argparse.Namespace) -> int:
     """Serves until SIGINT or SIGTERM; then concludes the run as any other."""
     spec, text = run.read(arguments.file, arguments.overrides)
+    _check_that_it_serves(arguments.file, spec)
     # The clients come from outside: the experiment's own workload is not sent.
     spec = msgspec.structs.replace(spec, workload=msgspec.structs.replace(spec.workload, requests=0))
     if arguments.on == "mininet" and not is_root():

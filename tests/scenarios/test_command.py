@@ -256,3 +256,12 @@ def test_a_simulation_that_is_interrupted_keeps_what_it_has(tmp_path: Path) -> N
     told = json.loads(out)
     assert (process.returncode, told["outcome"]) == (4, "cancelled")
     assert (Path(told["folder"]) / "report" / "index.html").is_file()
+
+
+def test_a_system_without_an_api_is_not_served(tmp_path: Path) -> None:
+    spec = TOP / "fixtures" / "experiments" / "dualpath" / "vl-isolation.toml"
+    done = looplane("serve", str(spec), "--on", "sim", "--out", str(tmp_path))
+    assert done.returncode == 2
+    words = 'systems.none.kind: "lanes": has no API for outside clients; allowed: blink'
+    assert done.stderr.decode().splitlines() == [f"looplane: {spec}: {words}"]
+    assert not list(tmp_path.iterdir())
