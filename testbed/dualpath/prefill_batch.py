@@ -121,6 +121,8 @@ class Batch:
         self.computing = False
         self.attention: Nanoseconds = 0
         self.compute: Nanoseconds = 0
+        self.layer_time: Nanoseconds = 0
+        """Compute of the layer that was begun last."""
         self.hbm_bytes = 0
         self._fetching = [0] * layers
         self._sending = [0] * layers

@@ -28,6 +28,7 @@ from testbed.dualpath.engine_messages import (
     StartPrefill,
     engine_name,
 )
+from testbed.dualpath.engine_meter import EngineMeter
 from testbed.dualpath.group_seat import GroupSeat
 from testbed.dualpath.kv_in_hbm import KvInHbm
 from testbed.dualpath.layer_steps import LayerSteps
@@ -81,6 +82,7 @@ class PrefillEngine:
         pages = memory.pages(self._hbm.region, 1, shape, parameters.hbm_kv_bytes)
         self._room = Room(self._hbm.region, pages, shape.layer_bytes)
         self._kv = KvInHbm(self._hbm, shape)
+        self._meter = EngineMeter(engine)
         self._seat = GroupSeat(engine, together=parameters.steps_together)
         self._steps = LayerSteps(engine, place, parameters, shape.scale)
         self._waiting: deque[Work] = deque()
@@ -112,7 +114,7 @@ class PrefillEngine:
                 if letter.ticket in self._flights:
                     self._answered(letter.ticket, f"{message.peer} does not answer")
             case Computed() | Exchanged() if self._batch is not None and self._batch.computing:
-                self._stepped(self._batch, message)
+                self._stepped(now, self._batch, message)
             case Computed() | Exchanged() if self._seat.broken:
                 pass  # of the step that was given up
             case RoundBegins() if self._batch is None or self._batch.is_computed:
@@ -296,11 +298,12 @@ class PrefillEngine:
                 attention = sum(load.attention for load in loads) // (len(loads) * batch.layers)
             effects = self._steps.in_group(attention, rest, loads)
         batch.attention += attention
-        batch.compute += attention + rest
+        batch.layer_time = attention + rest
+        batch.compute += batch.layer_time
         batch.computing = True
         self._effects += effects
 
-    def _stepped(self, batch: Batch, message: Computed | Exchanged) -> None:
+    def _stepped(self, now: Nanoseconds, batch: Batch, message: Computed | Exchanged) -> None:
         """A step of the layer is done: the next one, or the layer is computed."""
         if isinstance(message, Exchanged) and message.failure:
             self._break(message.failure)
@@ -308,6 +311,9 @@ class PrefillEngine:
         self._effects += self._steps.next()
         if not self._steps.is_busy:
             self._computed(batch)
+            waiting = sum(work.left for work in self._waiting) + sum(each.new for each in batch.members)
+            load = len(self._waiting) + len(batch.members), waiting
+            self._effects += self._meter.computed(now, batch.layer_time, *load)
 
     def _break(self, reason: str) -> None:
         """The group will never step again: all that is here fails."""

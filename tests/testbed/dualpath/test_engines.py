@@ -19,6 +19,7 @@ from testbed.dualpath.read_paths import TurnShape, bytes_by_resource, hop_blocks
 from testbed.events.kv_events import (
     BlockRejected,
     BufferMeasured,
+    EngineMeasured,
     ForwardFinished,
     ReadQueueMeasured,
     TransferFinished,
@@ -235,7 +236,7 @@ def test_all_memory_is_free_at_drain_and_nobody_holds_more_than_there_is_known_f
         decode_landing=landing, batch_tokens=100,
     )  # fmt: skip
     world = World(parameters)
-    turns = _many(world, 16, path)
+    turns = _many(world, 12, path)
     assert world.finish(*turns)
     assert all(world.desk.ended(one.name) == {"pe0": "", "de0": ""} for one in turns)
     assert all(len(world.desk.tokens(one.name)) == one.generate_tokens for one in turns)
@@ -308,6 +309,30 @@ def test_the_answers_of_turns_that_decode_together_come_in_the_same_steps() -> N
     assert set(second[1 : 12 - alone]) <= set(first)
     produced = [letter.tokens for _, letter in world.desk.letters if isinstance(letter, Produced)]
     assert produced == [1, 1, 1]
+
+
+def test_an_engine_says_about_each_second_how_busy_it_was() -> None:
+    """Turns one after another at one engine of each side: compute is most of the time at the one that is asked most."""
+    world = World(_with(compute_scale=10.0, batch_tokens=300))
+    turns = [turn(f"a{each:04}.t000", prompt=300, answer=4, stream=each + 1) for each in range(8)]
+    for one in turns:
+        world.assign(one, 0, 0)
+    assert world.finish(*turns)
+    computed: Counter[str] = Counter()
+    for _, node, event in world.of(ForwardFinished):
+        assert isinstance(event, ForwardFinished)
+        computed[node] += event.computed
+    measured = {node: [event for _, where, event in world.of(EngineMeasured) if where == node] for node in computed}
+    assert measured["pe0"]
+    for node, events in measured.items():
+        busy = 0
+        for event in events:
+            assert isinstance(event, EngineMeasured)
+            assert event.interval >= SECOND
+            assert event.busy <= event.interval
+            busy += event.busy
+        assert busy <= computed[node]
+    assert sum(event.busy for event in measured["pe0"]) > computed["pe0"] // 2  # type: ignore[attr-defined]
 
 
 def test_the_same_world_twice_is_the_same_to_the_nanosecond() -> None:
