@@ -1,7 +1,7 @@
-"""Do the rules balance storage NICs? The real scheduler, three nodes' SNICs as queues of a rate, and long and short agents.
+"""Do the rules balance storage NICs? The real scheduler, SNICs of three nodes as queues, agents long and short.
 
-DualPath's Fig. 13 has Max/Avg 1.18 with scheduling and 1.53 without, on three nodes. Here reading is all that takes time.
-With one prefill and two decode nodes, reads that go by turns to both sides put half of all on one SNIC of three: 1.5.
+DualPath's Fig. 13 has Max/Avg 1.18 with scheduling and 1.53 without, on three nodes. Here only reading takes time. With
+one prefill and two decode nodes, reads that go by turns to both sides put half of all on one SNIC of three: 1.5.
 """
 
 import random
