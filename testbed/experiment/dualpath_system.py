@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from testbed.baselines.pool_client import POOL, PooledStorage
 from testbed.baselines.pool_scheduler import PooledScheduler
 from testbed.dualpath.blocks import BlockShape
-from testbed.dualpath.chains import chain_table
+from testbed.dualpath.chains import BadChains, chain_table
 from testbed.dualpath.collectives import Collective, Member
 from testbed.dualpath.engine_nodes import decode_machines, prefill_machines
 from testbed.dualpath.foresight import foresight
@@ -169,7 +169,10 @@ def _addresses(plan: Plan) -> dict[str, RemoteAddress]:
 
 def _check(parameters: DualPathParameters) -> None:
     """Raises ValueError for parameters that do not go together."""
-    chain_table(names(parameters, "storage"), parameters.replicas)
+    try:
+        chain_table(names(parameters, "storage"), parameters.replicas)
+    except BadChains as fault:
+        raise ValueError(str(fault)) from fault
     if parameters.placement == "affinity" and not parameters.dram_pool_bytes:
         raise ValueError("placement is affinity and there is no pool to be near to; it needs dram_pool_bytes")
 
