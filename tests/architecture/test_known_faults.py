@@ -1,5 +1,6 @@
-"""Faults that users of similar systems reported in public: each row of groups A to E is a test of ours, or does not
-apply for the reason given here. The rows' names are those of the project's list, e.g. A1 is mininet#877.
+"""Faults that users of similar systems reported in public: each row of groups A to E and of the serving engines (S) is
+a test of ours, or does not apply for the reason given here. The rows' names are those of the project's list, e.g. A1 is
+mininet#877 and S25 is row 25 of serving and simulators.
 """
 
 from __future__ import annotations
@@ -139,6 +140,100 @@ ROWS: dict[str, tuple[str, ...]] = {
         "topologies/test_bench_run.py::test_a_node_that_dies_ends_the_run_with_its_code_and_words",
         "topologies/test_fabric.py::test_a_failed_command_is_not_hidden",
     ),
+    # Serving engines, their API and streams
+    "S1 the role chunk is taken for the first token": (
+        "emulators/test_openai_answers.py::test_role_comes_with_the_first_token_even_if_its_text_is_held",
+        "emulators/test_openai_api.py::test_no_byte_before_the_first_token",
+    ),
+    "S2 a chunked prefill sends something before its last chunk": (
+        "testbed/dualpath/test_engines.py::test_a_prefill_in_chunks_gives_its_one_token_after_the_last_known_fault_2",
+    ),
+    "S4 an answer of one token has no choices": (
+        "emulators/test_openai_answers.py::test_shortest_answers_have_a_choice_and_one_finish_reason",
+        "emulators/test_openai_client.py::test_one_token_answer",
+    ),
+    "S5 the finish reason is missing or there twice": (
+        "emulators/test_openai_answers.py::test_shortest_answers_have_a_choice_and_one_finish_reason",
+        "emulators/test_openai_answers.py::test_text_that_looked_like_a_stop_comes_before_the_finish_reason",
+    ),
+    "S7 the usage chunk's shape": (
+        "emulators/test_openai_answers.py::test_golden_bytes_of_a_chat",
+        "emulators/test_openai_answers.py::test_golden_bytes_of_a_text_completion_without_usage",
+    ),
+    "S8 ready before it is": ("emulators/test_openai_api.py::test_not_ready_is_said_everywhere",),
+    "S10 failed requests are in the latencies": (
+        "scenarios/test_load_clients.py::test_what_breaks_off_in_mid_stream_is_errored_and_in_no_latency",
+        "testbed/metrics/test_latency.py::test_failed_and_unfinished_requests_count_in_no_latency",
+    ),
+    "S13 usage is not what was emitted": (
+        "scenarios/test_load_clients.py::test_figures_of_fixed_rates_and_of_a_sweep_agree_with_the_report",
+        "emulators/test_openai_answers.py::test_held_token_is_counted_and_sent_with_the_next",
+    ),
+    "S14 TPOT of one token": ("testbed/metrics/test_latency.py::test_a_request_of_one_token_has_no_gap_and_no_tpot",),
+    # Load generators and their figures
+    "S16 rates of tiny windows": (
+        "testbed/metrics/test_throughput.py::test_fifty_requests_a_second_have_no_spread_however_close_they_come",
+    ),
+    "S17 another rate asks other questions": (
+        "testbed/workload/test_schedule.py::test_the_same_seed_gives_the_same_prompts_at_all_rates",
+    ),
+    "S19 two meanings of ITL": ("testbed/metrics/test_latency.py::test_the_two_meanings_of_p99_itl_differ_and_say_so",),
+    "S20 counters do not add up": ("emulators/test_openai_api.py::test_metrics_add_up",),
+    # Recorded sessions
+    "S22 ids are cut to 32 bits": (
+        "testbed/workload/test_recorded_sessions.py::test_known_fault_22_ids_that_are_equal_in_their_low_32_bits_are_not_equal",
+        "testbed/workload/test_traces.py::test_known_fault_22_the_fixtures_ids_need_more_than_32_bits",
+    ),
+    "S23 cumulative or delta": (
+        "testbed/workload/test_recorded_sessions.py::test_known_fault_23_the_same_lengths_mean_two_things",
+        "testbed/workload/test_recorded_sessions.py::test_known_fault_23_whole_prompts_read_as_delta_are_noticed_by_their_ids",
+        "testbed/workload/test_traces.py::test_known_fault_23_the_same_file_needs_the_right_word",
+    ),
+    # Schedulers, KV, prefill and decode apart
+    "S25 preempted for ever with little KV": (
+        "testbed/dualpath/test_buffers.py::test_what_can_never_fit_is_refused_known_fault_25",
+        "testbed/dualpath/test_engine_failures.py::test_a_turn_larger_than_a_memory_fails_at_once_and_others_go_on_known_faults_25_and_32",
+        "testbed/dualpath/test_request_scheduler.py::test_a_turn_that_no_engine_can_ever_hold_is_refused_at_once_and_holds_nobody_up",
+    ),
+    "S26 what is allocated is not freed": (
+        "testbed/dualpath/test_buffers.py::test_what_is_not_held_is_not_taken_back_known_fault_26",
+        "testbed/dualpath/test_engines.py::test_all_memory_is_free_at_drain_and_nobody_holds_more_than_there_is_known_fault_26",
+        "testbed/dualpath/test_scheduler_failures.py::test_every_turn_is_answered_or_failed_once_and_nothing_is_held_at_drain",
+        "testbed/baselines/test_pool_system.py::test_known_fault_28_every_hit_is_read_once_from_one_place",
+    ),
+    "S28 loads below zero": (
+        "testbed/baselines/test_dram_pool.py::test_known_fault_28_loads_are_never_negative_and_remote_is_hits_without_local",
+        "testbed/baselines/test_pool_system.py::test_known_fault_28_every_hit_is_read_once_from_one_place",
+        "testbed/dualpath/test_engines.py::test_chunks_end_anywhere_and_no_computed_page_is_lost_known_fault_29",
+    ),
+    "S29 chunks and pages overlap": (
+        "testbed/dualpath/test_engines.py::test_chunks_end_anywhere_and_no_computed_page_is_lost_known_fault_29",
+        "testbed/dualpath/test_read_paths.py::test_chunks_are_fetched_and_sent_block_by_block",
+    ),
+    "S31 evicted while it is loaded": (
+        "testbed/baselines/test_dram_pool.py::test_known_fault_31_what_is_being_read_is_never_evicted",
+        "testbed/dualpath/test_engines.py::test_all_memory_is_free_at_drain_and_nobody_holds_more_than_there_is_known_fault_26",
+        "testbed/dualpath/test_engine_failures.py::test_turns_that_are_aborted_at_any_moment_leave_nothing",
+    ),
+    "S32 a buffer smaller than a request": (
+        "testbed/dualpath/test_engine_failures.py::test_a_turn_larger_than_a_memory_fails_at_once_and_others_go_on_known_faults_25_and_32",
+        "testbed/dualpath/test_engine_failures.py::test_a_buffer_without_a_page_for_a_turn_is_refused_when_the_node_is_made",
+        "testbed/dualpath/test_request_scheduler.py::test_a_turn_that_no_engine_can_ever_hold_is_refused_at_once_and_holds_nobody_up",
+    ),
+    "S34 told before it is there": (
+        "testbed/baselines/test_dram_pool.py::test_known_fault_34_what_is_being_written_is_nobodys_hit",
+        "testbed/dualpath/test_storage.py::test_before_the_tail_has_it_a_version_is_read_by_nobody",
+        "testbed/dualpath/test_engines.py::test_every_full_block_is_persisted_at_once_and_told_in_order",
+    ),
+    "S35 the rank is lost on the way": (
+        "testbed/dualpath/test_request_scheduler.py::test_the_engine_that_was_chosen_is_carried_from_end_to_end",
+    ),
+    # Simulators
+    "S37 the same run is another": (
+        "testbed/clocks/test_simulated.py::test_the_same_run_twice_is_the_same_byte_for_byte",
+        "testbed/experiment/test_simulation.py::test_another_process_with_another_hash_seed_writes_the_same",
+        "testbed/dualpath/test_engines.py::test_the_same_world_twice_is_the_same_to_the_nanosecond",
+    ),
 }
 """Row to the tests that it is."""
 
@@ -149,6 +244,9 @@ DO_NOT_APPLY: dict[str, str] = {
     "E3 a lease ends during the setup": "nobody books a machine; a worker renews its run's lease while it is set up",
     "E6 a kept offline survives a restart": "no state of a worker is kept; only runs have states",
     "E12 a worker flaps": "no worker sends a heartbeat through a proxy; a run's lease is renewed in the database",
+    "S11 reasoning deltas": "no model here answers with reasoning apart from its text, so there is no such delta",
+    "S38 errors against other simulators": "no page of ours claims agreement with measured hardware beyond its own "
+    "figures; step times name their sources, and parity is between our two clocks",
 }
 """Row to the reason why there is nothing to test."""
 
@@ -169,5 +267,6 @@ def test_every_row_of_the_groups_is_there_once() -> None:
         "C": (2, 3, 5, 6, 8, 9, 11, 12, 14, 15, 17, 18, 20),
         "D": (1, 3, 4, 6, 7, 9, 10),
         "E": (2, 3, 5, 6, 8, 9, 11, 12, 14, 15),
+        "S": (1, 2, 4, 5, 7, 8, 10, 11, 13, 14, 16, 17, 19, 20, 22, 23, 25, 26, 28, 29, 31, 32, 34, 35, 37, 38),
     }
     assert told == sorted(f"{letter}{number}" for letter, numbers in groups.items() for number in numbers)

@@ -178,6 +178,22 @@ def test_chunks_end_anywhere_and_no_computed_page_is_lost_known_fault_29(
     assert read["de1-2"] == 5 - PATHS[path]
 
 
+@pytest.mark.parametrize("path", PATHS)
+def test_a_prefill_in_chunks_gives_its_one_token_after_the_last_known_fault_2(path: str) -> None:
+    one = turn(prompt=137, answer=6)
+    world = _played(one, 5, PATHS[path], batch_tokens=16, quota=None)
+    ends = [
+        at
+        for at, _, event in world.of(ForwardFinished)
+        if isinstance(event, ForwardFinished) and event.kind == "prefill"
+    ]
+    said = [(at, letter) for at, letter in world.desk.letters if isinstance(letter, Produced)]
+    assert len(ends) == 4
+    assert said[0][0] >= ends[-1]
+    assert said[0][1].tokens == 1
+    assert len(world.desk.tokens(one.name)) == 6
+
+
 def _assert_stored(world: World, one: Turn) -> None:
     """All full blocks of prompt and answer are in storage; the answer's last token has no KV."""
     ids = block_ids(joined((*one.prompt, *one.answer)), world.shape.tokens)
