@@ -16,22 +16,42 @@ TOP = Path(__file__).resolve().parents[2]
 EXPERIMENTS = sorted((TOP / "fixtures" / "experiments").rglob("*.toml"))
 
 
+FEW = ("workload.trajectories.agents=2", "workload.trajectories.turns=2")
+SHORTENED: dict[str, tuple[str, ...]] = {
+    "dualpath-append-and-generation": (*FEW, "sweep={}"),
+    "dualpath-dram-pool": FEW,
+    "dualpath-no-benefit": FEW,
+    "dualpath-no-benefit-single": ("sweep={}", *FEW),
+    "dualpath-online": (*FEW, "sweep={}"),
+    "dualpath-packing": ("workload.trajectories.agents=3", "workload.trajectories.found_trajectories=3"),
+    "dualpath-pd-ratio": FEW,
+}
+"""Experiments whose figures take a minute of this host each: what is laid over them without --soak. Then every system
+runs to its end, and of what is expected only that no agent failed is held against it."""
+
+
 @pytest.fixture(scope="module")
 def vocabulary() -> Vocabulary:
     return deepseek_vocabulary()
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_it_runs_and_what_it_expects_holds(path: Path, tmp_path: Path, vocabulary: Vocabulary) -> None:
-    spec = read_spec(path)
+def test_it_runs_and_what_it_expects_holds(path: Path, tmp_path: Path, vocabulary: Vocabulary, soak: bool) -> None:
+    shortened = () if soak else SHORTENED.get(read_spec(path).name, ())
+    spec = read_spec(path, shortened)
     run = prepare(spec, tmp_path, clock="simulated", text=path.read_bytes())
     for trial, plan in zip(run.trials, run.plans, strict=True):
         end = simulate(plan, trial, vocabulary=vocabulary)
         assert (end.outcome, end.detail) == ("passed", "")
     summary = conclude(run.folder)
-    assert (summary.outcome, summary.detail) == ("passed", "")
-    assert len(summary.expectations) == len(spec.expect)
-    assert all(row.held for row in summary.expectations)
+    rows = summary.expectations
+    if shortened:
+        rows = [row for row in rows if row.metric.endswith(".jct.failed")]
+        assert rows
+    else:
+        assert (summary.outcome, summary.detail) == ("passed", "")
+        assert {row.metric for row in rows} == set(spec.expect)
+    assert all(row.held for row in rows)
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: f"{path.parent.name}/{path.stem}")
