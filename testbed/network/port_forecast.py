@@ -62,8 +62,22 @@ def burst_times(
     moments: Sequence[Nanoseconds],
     bulk: Bulk | None,
 ) -> list[Nanoseconds]:
-    """How long each burst takes, from its moment until the last packet of its last sender has left the port."""
-    return _Port(table, rate_bits_per_s, frame_bytes, bursts, bulk).run(moments)
+    """How long each burst takes, from its moment until the last packet of its last sender has left the port.
+
+    Bursts that are far apart meet the port in the same state, the bulk's window full: each group of close ones is
+    counted with two windows before it, and what lies between two groups is left out.
+    """
+    frame = serialization_time(frame_bytes, rate_bits_per_s)
+    lead = 2 * frame * (bulk.window_packets if bulk is not None else 1)
+    room = lead + frame * bursts.senders * (bursts.packets + 1) * 2
+    times: list[Nanoseconds] = []
+    first = 0
+    for place in range(1, len(moments) + 1):
+        if place == len(moments) or moments[place] - moments[place - 1] > lead + room:
+            start = max(0, moments[first] - lead)
+            times += _Port(table, rate_bits_per_s, frame_bytes, bursts, bulk).run(moments[first:place], start)
+            first = place
+    return times
 
 
 class _Port:
@@ -86,12 +100,12 @@ class _Port:
         self._uplink_free = 0
         self._left: dict[int, int] = {}
 
-    def run(self, moments: Sequence[Nanoseconds]) -> list[Nanoseconds]:
-        """See `burst_times`."""
+    def run(self, moments: Sequence[Nanoseconds], start: Nanoseconds) -> list[Nanoseconds]:
+        """See `burst_times`; the bulk begins at `start`."""
         ends: dict[int, Nanoseconds] = {}
         for number, moment in enumerate(moments):
             self._burst(number, moment)
-        now = 0
+        now = self._uplink_free = start
         while len(ends) < len(moments):
             self._fill_window(now)
             self._take_arrivals(now)
