@@ -11,8 +11,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from testbed.dualpath.parameters import DualPathParameters
-from testbed.units import MICROSECOND, MILLISECOND, Nanoseconds
+from testbed.dualpath.parameters import DualPathParameters, Duration
+from testbed.units import MICROSECOND, MILLISECOND
 
 
 class BasicParameters(DualPathParameters, frozen=True, forbid_unknown_fields=True):
@@ -22,7 +22,7 @@ class BasicParameters(DualPathParameters, frozen=True, forbid_unknown_fields=Tru
     """Paper: the only path there is without DualPath."""
     placement: Literal["scheduled", "round_robin", "affinity"] = "round_robin"
     """Not stated. Our choice, since the ablation adds scheduling as its last step."""
-    quota: Nanoseconds | None = None
+    quota: Duration | None = None
     """Paper, A.4: the quota is of DualPath and Oracle."""
     layerwise: bool = False
     """Paper: layerwise prefill is the ablation's first step."""
@@ -42,7 +42,7 @@ class RoundRobinParameters(DualPathParameters, frozen=True, forbid_unknown_field
     """What the step adds."""
     placement: Literal["scheduled", "round_robin", "affinity"] = "round_robin"
     """As Basic."""
-    quota: Nanoseconds | None = None
+    quota: Duration | None = None
     """As Basic: the quota is part of scheduling (paper, 6.2)."""
 
 
@@ -75,19 +75,19 @@ class HCacheParameters(BasicParameters, frozen=True, forbid_unknown_fields=True)
 class TardisParameters(BasicParameters, frozen=True, forbid_unknown_fields=True):
     """TARDIS-like: a GPU-centric KV service; retrieval without the host's software."""
 
-    retrieval_overhead: Nanoseconds = 20 * MICROSECOND
+    retrieval_overhead: Duration = 20 * MICROSECOND
     """Not known to us; our choice: a few PCIe round trips and a kernel. Compare with `FileStackParameters`."""
 
 
 class PhoenixParameters(BasicParameters, frozen=True, forbid_unknown_fields=True):
     """Phoenix-like: a direct-storage stack without phony buffers."""
 
-    retrieval_overhead: Nanoseconds = 100 * MICROSECOND
+    retrieval_overhead: Duration = 100 * MICROSECOND
     """Not known to us; our choice: one trip through the kernel's block layer. Compare with `FileStackParameters`."""
 
 
 class FileStackParameters(BasicParameters, frozen=True, forbid_unknown_fields=True):
     """Basic over an ordinary file stack, which the two above shorten. The paper's Basic has 3FS's own client."""
 
-    retrieval_overhead: Nanoseconds = 2 * MILLISECOND
+    retrieval_overhead: Duration = 2 * MILLISECOND
     """Not known to us; our choice: open, metadata, page cache and copies of one turn's files."""

@@ -11,9 +11,11 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from testbed.units import MICROSECOND, MILLISECOND, Nanoseconds
+from testbed.serving.agentic_models import AGENTIC_MODELS
+from testbed.units import MICROSECOND, MILLISECOND, SECOND, Nanoseconds
 
 Few = Annotated[int, msgspec.Meta(ge=1, le=1024)]
+Duration = Annotated[Nanoseconds, msgspec.Meta(ge=0, le=3600 * SECOND)]
 
 
 class DualPathParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -53,10 +55,10 @@ class DualPathParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     """Tokens of a Full Block. Paper: "e.g. 64 tokens"."""
     replicas: Annotated[int, msgspec.Meta(ge=1, le=8)] = 2
     """Length of a chunk's chain, at most the number of storage nodes. Not stated; 3FS runs two or three."""
-    disk_gbyte_s: Annotated[float, msgspec.Meta(gt=0)] = 60.0
+    disk_gbyte_s: Annotated[float, msgspec.Meta(ge=0.001)] = 60.0
     """Of a storage node's disks together, GB/s, as the simulated clock models them; an emulation has real files. Not
     stated; our choice: above its port's 50 GB/s, since 3FS "can saturate" its NICs."""
-    disk_latency: Nanoseconds = 100 * MICROSECOND
+    disk_latency: Duration = 100 * MICROSECOND
     """Of each chunk, in the same model. Not stated; our choice: an NVMe drive's read."""
     storage_image_mib: Annotated[int, msgspec.Meta(ge=16, le=1 << 20)] = 512
     """Of each storage node's file system in an emulation, MiB as they are on this host: an image of a block takes one
@@ -93,8 +95,9 @@ class DualPathParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     our choice: one group, since classes 2 and 3 go by the node and could not differ within a group of one."""
     decode_group_nodes: Few | None = 1
     """As above for decode nodes. Not stated; our choice: the node, as phase 1 of the rule spreads over groups."""
-    fetch_period: Nanoseconds = 10 * MILLISECOND
-    """How often leader engines fetch when nothing else makes them. Not stated; our choice."""
+    fetch_period: Annotated[Nanoseconds, msgspec.Meta(ge=10 * MICROSECOND, le=3600 * SECOND)] = 10 * MILLISECOND
+    """How often leader engines fetch when nothing else makes them. Not stated; our choice. Below 10 us, a few times
+    what a letter takes, one fetch would follow the other without a pause."""
     unstored_context: Literal["wait", "compute"] = "wait"
     """What becomes of a turn whose context is still on its way to storage: it waits until its agent's last turn has
     persisted all, or computes those blocks again. Not stated; our choice, since the paper's hit length is the
@@ -114,7 +117,7 @@ class DualPathParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     """Prefill holds the KV of one layer at a time (LayerKV, PrefillOnly). False: all layers of the whole batch."""
     layers_ahead: Annotated[int, msgspec.Meta(ge=0, le=8)] = 1
     """Layers whose KV is fetched while one is computed. Not stated; our choice: double buffering."""
-    quota: Nanoseconds | None = 300 * MILLISECOND
+    quota: Duration | None = 300 * MILLISECOND
     """Attention time of one batch, summed over layers (1.5; "summed" is unstated and our reading). None: no quota."""
     chunk_tokens: Annotated[int, msgspec.Meta(ge=1)] = 64
     """A chunk is a multiple of this, and at least this. Not stated; our choice: the block."""
@@ -127,9 +130,9 @@ class DualPathParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     # --- moving KV ----------------------------------------------------------------------------------------------
     copy: Literal["cnic", "copy_engine"] = "cnic"
     """Host-device copies: RDMA WRITE by CNIC loop-back (paper), or the GPU's copy engine, which no lane isolates."""
-    submit_time: Nanoseconds = 1 * MICROSECOND
+    submit_time: Duration = 1 * MICROSECOND
     """To post one RDMA WRITE without batching. Paper, A.1: about 1 us."""
-    copy_engine_time: Nanoseconds = 6 * MICROSECOND
+    copy_engine_time: Duration = 6 * MICROSECOND
     """To submit one cudaMemcpyAsync. Paper, A.1: 5-7 us."""
     doorbell_batch: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 16
     """WRITEs that share one doorbell, and one `submit_time`. Paper: "doorbell batching amortises"; size ours."""
@@ -151,9 +154,14 @@ class DualPathParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     """How far behind the others, in tokens, the engine with the longest prefix may be and is still taken. Ours."""
     fetch_percent: Annotated[int, msgspec.Meta(ge=1, le=100)] = 100
     """Share of a hit's KV bytes that is fetched; the rest is restored by compute (HCache-like: 50)."""
-    retrieval_overhead: Nanoseconds = 0
+    retrieval_overhead: Duration = 0
     """Added to each storage read of a turn before its first byte: software of the storage path (Basic's file stack
     against TARDIS- or Phoenix-like GPU-centric ones)."""
+
+    def __post_init__(self) -> None:
+        """Refuses a model that there is not; msgspec reports it with the path."""
+        if self.model not in AGENTIC_MODELS:
+            raise ValueError(f"model {self.model!r} is none of {', '.join(sorted(AGENTIC_MODELS))}")
 
     @property
     def steps_together(self) -> bool:

@@ -13,7 +13,7 @@ from testbed.baselines.pool_scheduler import PooledScheduler
 from testbed.dualpath.blocks import BlockShape
 from testbed.dualpath.chains import BadChains, chain_table
 from testbed.dualpath.collectives import Collective, Member
-from testbed.dualpath.engine_nodes import decode_machines, prefill_machines
+from testbed.dualpath.engine_nodes import decode_machines, prefill_machines, staging_pages
 from testbed.dualpath.foresight import foresight
 from testbed.dualpath.local_messages import SCHEDULER
 from testbed.dualpath.mail import Mail
@@ -173,8 +173,20 @@ def _check(parameters: DualPathParameters) -> None:
         chain_table(names(parameters, "storage"), parameters.replicas)
     except BadChains as fault:
         raise ValueError(str(fault)) from fault
+    _check_memory(parameters)
     if parameters.placement == "affinity" and not parameters.dram_pool_bytes:
         raise ValueError("placement is affinity and there is no pool to be near to; it needs dram_pool_bytes")
+
+
+def _check_memory(parameters: DualPathParameters) -> None:
+    """Raises ValueError for memory without a single block; a turn that does not fit in more fails when it comes."""
+    block = shape_of(parameters, 1).full_bytes
+    persisting = parameters.engines_per_node * staging_pages(parameters, parameters.decode_buffer_bytes // block)
+    for name, kept in (("hbm_kv_bytes", 0), ("prefill_buffer_bytes", 0), ("decode_buffer_bytes", persisting)):
+        size = getattr(parameters, name)
+        if size // block <= kept:
+            beside = f", beside the {kept} that are kept for persisting" if kept else ""
+            raise ValueError(f"{name}: {size}: room for at least one block of {block} bytes{beside}")
 
 
 DUALPATH = System(
