@@ -18,6 +18,7 @@ EXPERIMENTS = sorted((TOP / "fixtures" / "experiments").rglob("*.toml"))
 
 FEW = ("workload.trajectories.agents=2", "workload.trajectories.turns=2")
 SHORTENED: dict[str, tuple[str, ...]] = {
+    "dualpath-ablation": FEW,
     "dualpath-append-and-generation": (*FEW, "sweep={}"),
     "dualpath-dram-pool": FEW,
     "dualpath-no-benefit": FEW,
