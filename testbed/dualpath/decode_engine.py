@@ -225,6 +225,7 @@ class DecodeEngine:
             if rejected is not None:
                 self._effects.append(Emit(rejected))
                 return f"a wrong block has reached {self._hbm.node}.{self._hbm.region}"
+        self._verified += self._shape.layers * sequence.prompt_blocks
         return ""
 
     # --- steps ------------------------------------------------------------------------------------------------------

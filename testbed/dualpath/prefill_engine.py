@@ -276,6 +276,8 @@ class PrefillEngine:
         if rejected is not None:
             self._effects.append(Emit(rejected))
             member.work.failure = f"a wrong block has reached {self._hbm.node}.{self._hbm.region}"
+            return
+        member.checked += member.cached_blocks
 
     def _compute(self, batch: Batch) -> None:
         layer = batch.computed

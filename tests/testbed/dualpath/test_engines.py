@@ -179,6 +179,19 @@ def test_chunks_end_anywhere_and_no_computed_page_is_lost_known_fault_29(
 
 
 @pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("landing", ["buffer", "hbm"])
+def test_engines_say_how_many_layer_blocks_they_have_checked(path: str, landing: str) -> None:
+    """All that is cached before each chunk at the prefill side, the whole prompt once at the decode side."""
+    world = _played(turn(prompt=137, answer=6), 5, PATHS[path], batch_tokens=16, quota=None, decode_landing=landing)
+    counted = Counter[str]()
+    for _, _, event in world.of(ForwardFinished):
+        assert isinstance(event, ForwardFinished)
+        counted[event.kind] += event.verified
+    cached = sum(-(-before // 16) for before, _ in _chunks(world, 5))
+    assert counted == {"prefill": 4 * cached, "decode": 4 * 9}
+
+
+@pytest.mark.parametrize("path", PATHS)
 def test_a_prefill_in_chunks_gives_its_one_token_after_the_last_known_fault_2(path: str) -> None:
     one = turn(prompt=137, answer=6)
     world = _played(one, 5, PATHS[path], batch_tokens=16, quota=None)
