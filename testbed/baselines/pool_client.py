@@ -17,7 +17,6 @@ from itertools import count, cycle
 from testbed.baselines.dram_pool import NOWHERE
 from testbed.dualpath.blocks import BadBlock, BlockShape, check_full
 from testbed.dualpath.chains import chunk_name
-from testbed.dualpath.letters import PoolDone, PoolLookup, PoolPlace, PoolPlaces
 from testbed.dualpath.local_messages import (
     SCHEDULER,
     STORAGE,
@@ -35,6 +34,7 @@ from testbed.dualpath.local_messages import (
 )
 from testbed.dualpath.mail import MAIL, PeerLost, Post
 from testbed.dualpath.node_memory import NodeMemory
+from testbed.dualpath.pool_letters import PoolDone, PoolLookup, PoolPlace, PoolPlaces
 from testbed.dualpath.storage_client import StorageClient
 from testbed.events.kv_events import BlockRejected
 from testbed.machine import Deliver, Effect, Effects, Emit, Message

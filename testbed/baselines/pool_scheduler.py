@@ -13,11 +13,11 @@ import msgspec
 
 from testbed.baselines.dram_pool import NOWHERE, Answer, Directory, EngineView, choose
 from testbed.dualpath.blocks import block_ids
-from testbed.dualpath.letters import PoolDone, PoolLookup, PoolPlace, PoolPlaces
 from testbed.dualpath.local_messages import STORAGE
 from testbed.dualpath.mail import MAIL, Post
 from testbed.dualpath.parameters import DualPathParameters
 from testbed.dualpath.placement_queues import PlacementQueues
+from testbed.dualpath.pool_letters import PoolDone, PoolLookup, PoolPlace, PoolPlaces
 from testbed.dualpath.profiled import Profiled
 from testbed.dualpath.request_scheduler import RequestScheduler
 from testbed.dualpath.turn_record import TurnRecord

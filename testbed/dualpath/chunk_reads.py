@@ -14,9 +14,9 @@ from functools import partial
 import msgspec
 
 from testbed.dualpath.chains import chunk_name
+from testbed.dualpath.chunk_letters import AskVersion, ChunksRead, ReadChunks, TellVersion
 from testbed.dualpath.chunk_writes import ChunkWrites
 from testbed.dualpath.disk import ABSENT, DAMAGED, DiskDone, DiskRead
-from testbed.dualpath.letters import AskVersion, ChunksRead, ReadChunks, TellVersion
 from testbed.dualpath.local_messages import SERVER, TRAFFIC, Move, Moved
 from testbed.dualpath.shelf import Batch, Shelf
 from testbed.events.kv_events import BlockRejected, ChunkServed

@@ -18,8 +18,8 @@ from functools import partial
 
 from testbed.dualpath.blocks import BadBlock, check_full
 from testbed.dualpath.chains import chunk_name
+from testbed.dualpath.chunk_letters import ChunkStored, ChunksWritten, ForwardChunk, WriteChunks
 from testbed.dualpath.disk import DiskCommit, DiskDone, DiskDrop, DiskWrite
-from testbed.dualpath.letters import ChunkStored, ChunksWritten, ForwardChunk, WriteChunks
 from testbed.dualpath.local_messages import SERVER, TRAFFIC, Pull, Pulled
 from testbed.dualpath.shelf import Batch, Shelf
 from testbed.events.kv_events import BlockRejected, ChunkServed

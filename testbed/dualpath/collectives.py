@@ -16,9 +16,9 @@ import struct
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from testbed.dualpath.letters import PartArrived
 from testbed.dualpath.local_messages import Exchange, Exchanged
 from testbed.dualpath.mail import sealed
+from testbed.dualpath.round_letters import PartArrived
 from testbed.dualpath.service_levels import COLLECTIVE
 from testbed.events.kv_events import CollectiveFinished
 from testbed.events.schema import VerbFailed

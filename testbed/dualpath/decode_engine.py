@@ -34,13 +34,14 @@ from testbed.dualpath.engine_meter import EngineMeter
 from testbed.dualpath.group_seat import GroupSeat
 from testbed.dualpath.kv_in_hbm import KvInHbm
 from testbed.dualpath.layer_steps import LayerSteps
-from testbed.dualpath.letters import EngineLoad, ProducedMany, TurnProgress
 from testbed.dualpath.local_messages import SCHEDULER, TRAFFIC, BlocksWritten, Exchanged, Move, Moved
 from testbed.dualpath.mail import MAIL, Post
 from testbed.dualpath.node_memory import Hbm, NodeMemory
 from testbed.dualpath.parameters import DualPathParameters
 from testbed.dualpath.persisting import Persisting, Staging
 from testbed.dualpath.places import Area, Errand, Holding, Part, full_errands, layer_errands, split
+from testbed.dualpath.round_letters import EngineLoad
+from testbed.dualpath.turn_letters import ProducedMany, TurnProgress
 from testbed.events.kv_events import ForwardFinished, TurnStage
 from testbed.machine import Deliver, Effect, Effects, Emit, Message, RemoteAddress, UnexpectedMessage
 from testbed.serving.step_times import StepTimes

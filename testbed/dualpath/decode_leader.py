@@ -26,25 +26,16 @@ from testbed.dualpath.engine_messages import (
     engine_name,
 )
 from testbed.dualpath.fetching import Fetching
+from testbed.dualpath.handover_letters import BufferGranted, HitsReady, LayerWanted, PrefillDone
 from testbed.dualpath.layer_service import LayerService
-from testbed.dualpath.letters import (
-    Abort,
-    AnyLetter,
-    Assign,
-    BufferGranted,
-    Drained,
-    HitsReady,
-    LayerWanted,
-    NodeGone,
-    PrefillDone,
-    TurnEnded,
-)
+from testbed.dualpath.letters import AnyLetter
 from testbed.dualpath.local_messages import SCHEDULER, STORAGE, BlockArrived, BlocksRead, Moved, ReadBlocks
 from testbed.dualpath.mail import MAIL, PeerLost, Post
 from testbed.dualpath.node_memory import BUFFER, NodeMemory, hbm_region
 from testbed.dualpath.parameters import DualPathParameters
 from testbed.dualpath.places import Area, Holding, Part, split
 from testbed.dualpath.rounds import ROUNDS
+from testbed.dualpath.turn_letters import Abort, Assign, Drained, NodeGone, TurnEnded
 from testbed.events.kv_events import TurnStage
 from testbed.machine import Deliver, Effect, Effects, Emit, Message, UnexpectedMessage
 from testbed.serving.turns import joined

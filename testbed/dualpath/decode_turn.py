@@ -9,8 +9,8 @@ from enum import Enum
 
 from testbed.dualpath.buffers import Extents
 from testbed.dualpath.engine_messages import DecodeJob
-from testbed.dualpath.letters import Assign
 from testbed.dualpath.places import Area, Holding
+from testbed.dualpath.turn_letters import Assign
 from testbed.serving.transitions import Transitions
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
-from testbed.dualpath.letters import EngineLoad
 from testbed.dualpath.places import Area, Holding
+from testbed.dualpath.round_letters import EngineLoad
 from testbed.machine import Message, RemoteAddress
 
 LEADER = "leader"

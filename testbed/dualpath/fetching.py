@@ -7,10 +7,10 @@ name and size only.
 
 from __future__ import annotations
 
-from testbed.dualpath.letters import EngineReport, FetchWork, ReadQueued
 from testbed.dualpath.local_messages import SCHEDULER
 from testbed.dualpath.mail import MAIL, Post
 from testbed.dualpath.parameters import DualPathParameters
+from testbed.dualpath.turn_letters import EngineReport, FetchWork, ReadQueued
 from testbed.events.kv_events import ReadQueueMeasured
 from testbed.machine import Deliver, Effect, Emit
 from testbed.units import Nanoseconds

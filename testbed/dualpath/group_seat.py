@@ -6,7 +6,7 @@ The other side of `testbed.dualpath.rounds`, for engines of both roles. Knows no
 from __future__ import annotations
 
 from testbed.dualpath.engine_messages import RoundFormed, RoundOver, RoundWanted
-from testbed.dualpath.letters import EngineLoad
+from testbed.dualpath.round_letters import EngineLoad
 from testbed.dualpath.rounds import ROUNDS
 from testbed.machine import Deliver, Effect
 

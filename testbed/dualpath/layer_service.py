@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from testbed.dualpath.blocks import BlockShape
 from testbed.dualpath.engine_messages import LEADER, engine_name
-from testbed.dualpath.letters import LayerSent, LayerWanted
+from testbed.dualpath.handover_letters import LayerSent, LayerWanted
 from testbed.dualpath.local_messages import TRAFFIC, Move
 from testbed.dualpath.mail import MAIL, Post
 from testbed.dualpath.node_memory import BUFFER, NodeMemory, hbm_region

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 from testbed.dualpath.collectives import machine_name
 from testbed.dualpath.engine_messages import engine_name
-from testbed.dualpath.letters import EngineLoad
 from testbed.dualpath.local_messages import Exchange
 from testbed.dualpath.parameters import DualPathParameters
+from testbed.dualpath.round_letters import EngineLoad
 from testbed.machine import Compute, Deliver, Effect
 from testbed.serving.agentic_models import AGENTIC_MODELS
 from testbed.serving.timed_device import TimedWork

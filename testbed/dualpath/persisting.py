@@ -12,11 +12,11 @@ from testbed.dualpath.blocks import ROOT, BlockShape
 from testbed.dualpath.buffers import Extents, Room
 from testbed.dualpath.decode_sequence import DecodeSequence
 from testbed.dualpath.engine_messages import engine_name
-from testbed.dualpath.letters import BlocksPersisted
 from testbed.dualpath.local_messages import SCHEDULER, STORAGE, TRAFFIC, Move, WriteBlocks
 from testbed.dualpath.mail import MAIL, Post
 from testbed.dualpath.node_memory import Hbm
 from testbed.dualpath.places import Area, full_errands
+from testbed.dualpath.turn_letters import BlocksPersisted
 from testbed.machine import Deliver, Effect, RemoteAddress
 
 

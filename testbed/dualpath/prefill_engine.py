@@ -30,9 +30,9 @@ from testbed.dualpath.engine_messages import (
 )
 from testbed.dualpath.engine_meter import EngineMeter
 from testbed.dualpath.group_seat import GroupSeat
+from testbed.dualpath.handover_letters import LayerSent, LayerWanted
 from testbed.dualpath.kv_in_hbm import KvInHbm
 from testbed.dualpath.layer_steps import LayerSteps
-from testbed.dualpath.letters import EngineLoad, LayerSent, LayerWanted, Produced
 from testbed.dualpath.local_messages import SCHEDULER, Exchanged, Moved
 from testbed.dualpath.mail import MAIL, PeerLost, Post
 from testbed.dualpath.node_memory import Hbm, NodeMemory
@@ -40,6 +40,8 @@ from testbed.dualpath.parameters import DualPathParameters
 from testbed.dualpath.places import layer_errands
 from testbed.dualpath.prefill_batch import Batch, Member, Work, packed, rows_of
 from testbed.dualpath.prefill_flights import Flight, Flights
+from testbed.dualpath.round_letters import EngineLoad
+from testbed.dualpath.turn_letters import Produced
 from testbed.events.kv_events import ForwardFinished, TurnStage
 from testbed.machine import (
     Deliver,

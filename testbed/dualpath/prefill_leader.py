@@ -21,17 +21,8 @@ from testbed.dualpath.engine_messages import (
     engine_name,
 )
 from testbed.dualpath.fetching import Fetching
-from testbed.dualpath.letters import (
-    Abort,
-    AnyLetter,
-    Assign,
-    BufferGranted,
-    Drained,
-    HitsReady,
-    NodeGone,
-    PrefillDone,
-    TurnEnded,
-)
+from testbed.dualpath.handover_letters import BufferGranted, HitsReady, PrefillDone
+from testbed.dualpath.letters import AnyLetter
 from testbed.dualpath.local_messages import SCHEDULER, STORAGE, BlockArrived, BlocksRead, ReadBlocks
 from testbed.dualpath.mail import MAIL, PeerLost, Post
 from testbed.dualpath.node_memory import BUFFER, NodeMemory
@@ -39,6 +30,7 @@ from testbed.dualpath.parameters import DualPathParameters
 from testbed.dualpath.places import Area, Holding, Part
 from testbed.dualpath.prefill_turn import PrefillMove, PrefillStage, PrefillTurn
 from testbed.dualpath.rounds import ROUNDS
+from testbed.dualpath.turn_letters import Abort, Assign, Drained, NodeGone, TurnEnded
 from testbed.events.kv_events import TurnStage
 from testbed.machine import Deliver, Effect, Effects, Emit, Message, UnexpectedMessage
 from testbed.units import Nanoseconds

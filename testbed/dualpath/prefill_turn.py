@@ -8,7 +8,8 @@ from __future__ import annotations
 from enum import Enum
 
 from testbed.dualpath.buffers import Extents
-from testbed.dualpath.letters import Assign, BufferGranted
+from testbed.dualpath.handover_letters import BufferGranted
+from testbed.dualpath.turn_letters import Assign
 from testbed.serving.transitions import Transitions
 
 

@@ -14,8 +14,14 @@ from collections.abc import Sequence
 import msgspec
 
 from testbed.dualpath.engine_messages import LEADER
-from testbed.dualpath.letters import (
-    AnyLetter,
+from testbed.dualpath.letters import AnyLetter
+from testbed.dualpath.local_messages import SCHEDULER
+from testbed.dualpath.mail import MAIL, PeerLost, Post
+from testbed.dualpath.parameters import DualPathParameters
+from testbed.dualpath.placement_queues import PlacementQueues
+from testbed.dualpath.profiled import Profiled
+from testbed.dualpath.reading_sides import ReadingSides
+from testbed.dualpath.turn_letters import (
     Assign,
     BlocksPersisted,
     FetchWork,
@@ -25,12 +31,6 @@ from testbed.dualpath.letters import (
     ReadQueued,
     TurnEnded,
 )
-from testbed.dualpath.local_messages import SCHEDULER
-from testbed.dualpath.mail import MAIL, PeerLost, Post
-from testbed.dualpath.parameters import DualPathParameters
-from testbed.dualpath.placement_queues import PlacementQueues
-from testbed.dualpath.profiled import Profiled
-from testbed.dualpath.reading_sides import ReadingSides
 from testbed.dualpath.turn_record import NOWHERE, Attempt, TurnMove, TurnRecord
 from testbed.events.kv_events import NodeLost, PathChosen, TurnPlaced, TurnReplaced, TurnStage
 from testbed.machine import Deliver, Effect, Effects, Emit, Event, Message, UnexpectedMessage

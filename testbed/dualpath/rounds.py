@@ -22,8 +22,9 @@ from testbed.dualpath.engine_messages import (
     RoundWanted,
     engine_name,
 )
-from testbed.dualpath.letters import EngineLoad, NodeGone, RoundAsk, RoundDone, RoundOpen, RoundReady, RoundStart
 from testbed.dualpath.mail import MAIL, PeerLost, Post
+from testbed.dualpath.round_letters import EngineLoad, RoundAsk, RoundDone, RoundOpen, RoundReady, RoundStart
+from testbed.dualpath.turn_letters import NodeGone
 from testbed.events.kv_events import AttentionMeasured
 from testbed.machine import Deliver, Effect, Effects, Emit, Message, UnexpectedMessage
 from testbed.units import Nanoseconds

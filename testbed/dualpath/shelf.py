@@ -10,7 +10,8 @@ from typing import Any, TypeAlias
 
 from testbed.dualpath.blocks import BlockShape
 from testbed.dualpath.chains import ChainView
-from testbed.dualpath.letters import AnyLetter, ChunkRefused, ChunksRead, ChunksWritten
+from testbed.dualpath.chunk_letters import ChunkRefused, ChunksRead, ChunksWritten
+from testbed.dualpath.letters import AnyLetter
 from testbed.dualpath.local_messages import SERVER, STORAGE
 from testbed.dualpath.mail import MAIL, Post
 from testbed.dualpath.silence import Silence

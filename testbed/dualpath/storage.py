@@ -12,10 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from testbed.dualpath.blocks import BlockShape
 from testbed.dualpath.chains import ChainView
-from testbed.dualpath.chunk_reads import ChunkReads
-from testbed.dualpath.chunk_writes import STAGED, ChunkWrites
-from testbed.dualpath.disk import DiskDone
-from testbed.dualpath.letters import (
+from testbed.dualpath.chunk_letters import (
     AskVersion,
     ChunkStored,
     ForwardChunk,
@@ -24,6 +21,9 @@ from testbed.dualpath.letters import (
     TellVersion,
     WriteChunks,
 )
+from testbed.dualpath.chunk_reads import ChunkReads
+from testbed.dualpath.chunk_writes import STAGED, ChunkWrites
+from testbed.dualpath.disk import DiskDone
 from testbed.dualpath.local_messages import SERVER, Moved, Pulled
 from testbed.dualpath.mail import PeerLost
 from testbed.dualpath.shelf import Shelf

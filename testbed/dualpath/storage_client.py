@@ -15,16 +15,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from testbed.dualpath.blocks import BadBlock, BlockShape, check_full
 from testbed.dualpath.chains import ChainView, chunk_name
+from testbed.dualpath.chunk_letters import ChunkPlace, ChunksRead, ChunksWritten, Knock, ReadChunks, WriteChunks
 from testbed.dualpath.chunk_reads import EXPIRED
-from testbed.dualpath.letters import (
-    AnyLetter,
-    ChunkPlace,
-    ChunksRead,
-    ChunksWritten,
-    Knock,
-    ReadChunks,
-    WriteChunks,
-)
+from testbed.dualpath.letters import AnyLetter
 from testbed.dualpath.local_messages import (
     SERVER,
     STORAGE,

@@ -2,7 +2,11 @@
 
 import msgspec
 
-from testbed.dualpath.letters import (
+from testbed.dualpath.mail import Post
+from testbed.dualpath.parameters import DualPathParameters
+from testbed.dualpath.profiled import Profiled
+from testbed.dualpath.request_scheduler import CLIENT, RequestScheduler
+from testbed.dualpath.turn_letters import (
     Assign,
     BlocksPersisted,
     EngineReport,
@@ -12,10 +16,6 @@ from testbed.dualpath.letters import (
     ReadQueued,
     TurnEnded,
 )
-from testbed.dualpath.mail import Post
-from testbed.dualpath.parameters import DualPathParameters
-from testbed.dualpath.profiled import Profiled
-from testbed.dualpath.request_scheduler import CLIENT, RequestScheduler
 from testbed.machine import Deliver, Emit
 from testbed.serving.turns import SubmitTurn, TokenRun, Turn, TurnAdvanced, TurnFailed
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from testbed.clocks.simulated import Simulation
 from testbed.dualpath.collectives import MESSAGE_BYTES, OUT_BYTES, PATIENCE, Collective, Member, machine_name
-from testbed.dualpath.letters import PartArrived
 from testbed.dualpath.local_messages import Exchange, Exchanged
 from testbed.dualpath.mail import Mail
+from testbed.dualpath.round_letters import PartArrived
 from testbed.dualpath.service_levels import COLLECTIVE
 from testbed.events.kv_events import CollectiveFinished
 from testbed.machine import (

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from testbed.dualpath.blocks import block_ids
-from testbed.dualpath.letters import Abort, NodeGone
 from testbed.dualpath.parameters import DualPathParameters
+from testbed.dualpath.turn_letters import Abort, NodeGone
 from testbed.events.kv_events import BlockRejected, TurnStage
 from testbed.machine import Message, UnexpectedMessage
 from testbed.serving.turns import Turn

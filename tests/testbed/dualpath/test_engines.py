@@ -13,9 +13,9 @@ import msgspec
 import pytest
 
 from testbed.dualpath.blocks import block_ids
-from testbed.dualpath.letters import BlocksPersisted, FetchWork, Produced, ReadQueued
 from testbed.dualpath.parameters import DualPathParameters
 from testbed.dualpath.read_paths import TurnShape, bytes_by_resource, hop_blocks
+from testbed.dualpath.turn_letters import BlocksPersisted, FetchWork, Produced, ReadQueued
 from testbed.events.kv_events import (
     BlockRejected,
     BufferMeasured,

@@ -6,8 +6,8 @@ import pytest
 
 from testbed.dualpath.decode_turn import DECODE_TABLE, DecodeMove, DecodeStage, DecodeTurn
 from testbed.dualpath.engine_messages import DecodeJob
-from testbed.dualpath.letters import Assign
 from testbed.dualpath.prefill_turn import PREFILL_TABLE, PrefillMove, PrefillStage, PrefillTurn
+from testbed.dualpath.turn_letters import Assign
 from testbed.serving.transitions import IllegalMove
 from tests.testbed.dualpath.world import turn
 

@@ -3,11 +3,11 @@
 import msgspec
 import pytest
 
-from testbed.dualpath.letters import (
+from testbed.dualpath.letters import Envelope
+from testbed.dualpath.turn_letters import (
     Abort,
     Assign,
     BlocksPersisted,
-    Envelope,
     FetchWork,
     Produced,
     ProducedMany,

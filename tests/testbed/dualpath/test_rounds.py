@@ -8,9 +8,10 @@ import msgspec
 import pytest
 
 from testbed.dualpath.engine_messages import RoundFormed, RoundGoes, RoundOver, RoundWanted
-from testbed.dualpath.letters import EngineLoad, NodeGone, RoundAsk, RoundDone, RoundOpen, RoundReady, RoundStart
 from testbed.dualpath.parameters import DualPathParameters
+from testbed.dualpath.round_letters import EngineLoad, RoundAsk, RoundDone, RoundOpen, RoundReady, RoundStart
 from testbed.dualpath.rounds import Rounds
+from testbed.dualpath.turn_letters import NodeGone
 from testbed.events.kv_events import AttentionMeasured, CollectiveFinished, ForwardFinished
 from testbed.machine import Deliver, Effects, Emit, Message, UnexpectedMessage
 from testbed.serving.agentic_models import AGENTIC_MODELS

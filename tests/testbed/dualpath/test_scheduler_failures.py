@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.dualpath.letters import NodeGone, Produced, ReadQueued, TurnEnded
 from testbed.dualpath.mail import PeerLost
+from testbed.dualpath.turn_letters import NodeGone, Produced, ReadQueued, TurnEnded
 from testbed.events.kv_events import NodeLost, TurnReplaced
 from testbed.serving.turns import TurnAdvanced, TurnFailed
 from testbed.units import MILLISECOND

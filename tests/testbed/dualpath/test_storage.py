@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 from testbed.dualpath.blocks import full_image, layer_image
+from testbed.dualpath.chunk_letters import ChunkPlace, ForwardChunk, Knock, ReadChunks, TellVersion
 from testbed.dualpath.disk import DAMAGED
-from testbed.dualpath.letters import ChunkPlace, ForwardChunk, Knock, ReadChunks, TellVersion
 from testbed.dualpath.local_messages import BlockArrived, BlocksRead, BlocksWritten, Moved
 from testbed.dualpath.mail import PeerLost
 from testbed.dualpath.storage import StorageServer

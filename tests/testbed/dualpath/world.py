@@ -13,7 +13,8 @@ from testbed.clocks.simulated import Simulation
 from testbed.dualpath.blocks import BlockShape, block_ids, full_image
 from testbed.dualpath.collectives import Collective, Member
 from testbed.dualpath.engine_nodes import decode_machines, prefill_machines
-from testbed.dualpath.letters import AnyLetter, Assign, FetchWork, Letter, Produced, ProducedMany, TurnEnded
+from testbed.dualpath.letter import Letter
+from testbed.dualpath.letters import AnyLetter
 from testbed.dualpath.local_messages import SCHEDULER
 from testbed.dualpath.mail import MAIL, Mail, Post
 from testbed.dualpath.modelled_disk import ModelledDisk
@@ -22,6 +23,7 @@ from testbed.dualpath.parameters import DualPathParameters
 from testbed.dualpath.storage import StorageServer
 from testbed.dualpath.storage_client import StorageClient
 from testbed.dualpath.traffic_manager import TrafficManager
+from testbed.dualpath.turn_letters import Assign, FetchWork, Produced, ProducedMany, TurnEnded
 from testbed.experiment.dualpath_nodes import SCHEDULER_NODE, STAGING, names, plan_nodes, shape_of, tokens_region
 from testbed.experiment.dualpath_system import step_group
 from testbed.experiment.outlines import NodeOutline
