@@ -11,7 +11,7 @@ It knows turns and places, no KV and no decode step. Room is taken in the order 
 from __future__ import annotations
 
 from testbed.dualpath.blocks import BlockShape, block_ids
-from testbed.dualpath.buffers import Extents, Room
+from testbed.dualpath.buffers import Extents
 from testbed.dualpath.decode_turn import DecodeMove, DecodeStage, DecodeTurn
 from testbed.dualpath.engine_messages import (
     LEADER,
@@ -23,21 +23,17 @@ from testbed.dualpath.engine_messages import (
     Landed,
     ReserveHbm,
     StartDecode,
-    engine_name,
 )
-from testbed.dualpath.fetching import Fetching
 from testbed.dualpath.handover_letters import BufferGranted, HitsReady, LayerWanted, PrefillDone
 from testbed.dualpath.layer_service import LayerService
-from testbed.dualpath.letters import AnyLetter
-from testbed.dualpath.local_messages import SCHEDULER, STORAGE, BlockArrived, BlocksRead, Moved, ReadBlocks
-from testbed.dualpath.mail import MAIL, PeerLost, Post
+from testbed.dualpath.leader_desk import LeaderDesk
+from testbed.dualpath.local_messages import BlockArrived, BlocksRead, Moved
+from testbed.dualpath.mail import PeerLost
 from testbed.dualpath.node_memory import BUFFER, NodeMemory, hbm_region
 from testbed.dualpath.parameters import DualPathParameters
-from testbed.dualpath.places import Area, Holding, Part, split
-from testbed.dualpath.rounds import ROUNDS
-from testbed.dualpath.turn_letters import Abort, Assign, Drained, NodeGone, TurnEnded
-from testbed.events.kv_events import TurnStage
-from testbed.machine import Deliver, Effect, Effects, Emit, Message, UnexpectedMessage
+from testbed.dualpath.places import Holding, Part, split
+from testbed.dualpath.turn_letters import Abort, Assign, Drained, NodeGone
+from testbed.machine import Effects, Message, UnexpectedMessage
 from testbed.serving.turns import joined
 from testbed.units import Nanoseconds
 
@@ -60,32 +56,23 @@ class DecodeLeader:
     ) -> None:
         self._node = memory.node
         self._memory = memory
-        self._parameters = parameters
         self._shape = shape
-        self._scheduler = scheduler
         self._bypass = parameters.read_path == "bypass"
         self._in_hbm = parameters.decode_landing == "hbm" and not self._bypass
-        self._fetching = Fetching(memory.node, "decode", scheduler, parameters)
-        hbm_pages = memory.pages(hbm_region(0), shape.layers, shape, parameters.hbm_kv_bytes)
-        self._fetching.free_blocks = [hbm_pages] * parameters.engines_per_node
         pages = memory.pages(BUFFER, shape.layers, shape, parameters.decode_buffer_bytes) - staging_pages
-        self._room = Room(BUFFER, pages, shape.full_bytes)
-        self._reads: dict[int, str] = {}
-        """Turns of reads that storage has not answered yet, by ticket."""
-        self._ticket = 0
+        self._desk = LeaderDesk(memory.node, "decode", scheduler, parameters, shape=shape, pages=pages)
+        hbm_pages = memory.pages(hbm_region(0), shape.layers, shape, parameters.hbm_kv_bytes)
+        self._desk.fetching.free_blocks = [hbm_pages] * parameters.engines_per_node
         self._layers = LayerService(memory, shape)
         self._turns: dict[str, DecodeTurn] = {}
         self._aborted: dict[str, Abort] = {}
         """Turns that others have ended, and that have ended here or have not come yet."""
-        self._gone: set[str] = set()
-        """Nodes that do not answer any more."""
         self._now: Nanoseconds = 0
-        self._effects: list[Effect] = []
 
     @property
     def held_bytes(self) -> int:
         """True bytes of the buffer that are held."""
-        return self._room.held_bytes
+        return self._desk.room.held_bytes
 
     def receive(self, now: Nanoseconds, message: Message) -> Effects:
         """Takes letters, answers of storage, traffic and engines. Raises `UnexpectedMessage`."""
@@ -97,32 +84,27 @@ class DecodeLeader:
                 self._wanted(message)
             case Moved() if self._layers.knows(message.ticket):
                 self._moved(message)
-            case BlockArrived() if message.ticket in self._reads:
-                self._fetching.arrived(self._reads[message.ticket], message.blocks * self._shape.tokens)
-            case BlocksRead() if message.ticket in self._reads:
-                self._read(self._reads.pop(message.ticket), message.failed)
+            case BlockArrived() if self._desk.reads(message.ticket):
+                self._desk.arrived(message)
+            case BlocksRead() if self._desk.reads(message.ticket):
+                self._read(self._desk.answered(message), message.failed)
             case HbmReserved() | Landed() | DecodeEnded() if message.name in self._turns:
                 self._from_engine(self._turns[message.name], message)
             case HbmChanged():
-                self._fetching.free_blocks[message.engine] = message.free_blocks
+                self._desk.fetching.free_blocks[message.engine] = message.free_blocks
             case PrefillDone() | Abort() | Drained() | NodeGone() | PeerLost():
                 self._from_elsewhere(message)
             case _:
                 raise UnexpectedMessage(self.name, message)
-        return self._take_effects(now)
+        return self._desk.take_effects(now)
 
     def wake(self, now: Nanoseconds) -> Effects:
         """Fetches, if it is time."""
-        return self._take_effects(now)
+        return self._desk.take_effects(now)
 
     def deadline(self) -> Nanoseconds | None:
         """The next fetch."""
-        return self._fetching.due
-
-    def _take_effects(self, now: Nanoseconds) -> Effects:
-        effects = [*self._effects, *self._fetching.told(), *self._fetching.fetch(now)]
-        self._effects = []
-        return effects
+        return self._desk.fetching.due
 
     # --- a turn's way -----------------------------------------------------------------------------------------------
 
@@ -131,16 +113,16 @@ class DecodeLeader:
         turn = DecodeTurn(assign, job, self._shape.blocks_of(job.prompt_tokens))
         self._turns[job.name] = turn
         reads = 0 if self._bypass else turn.far_hits * self._shape.tokens
-        self._fetching.add(job.name, assign.decode_engine, job.prompt_tokens + job.answer_tokens, reads)
+        self._desk.fetching.add(job.name, assign.decode_engine, job.prompt_tokens + job.answer_tokens, reads)
         aborted = self._aborted.pop(job.name, None)
         if aborted is not None:
             turn.quiet = aborted.quiet
             self._break(turn, aborted.reason)
-        elif assign.prefill_node in self._gone:
+        elif assign.prefill_node in self._desk.gone:
             self._lost(assign.prefill_node)
         elif self._in_hbm:
             turn.at_engine = True
-            self._effects.append(Deliver(engine_name(assign.decode_engine), ReserveHbm(job)))
+            self._desk.tell_engine(assign.decode_engine, ReserveHbm(job))
         else:
             self._reserved(turn)
 
@@ -161,14 +143,12 @@ class DecodeLeader:
         """Where HBM has a place if it must, the buffer is next."""
         turn.move(DecodeMove.RESERVE)
         need = 0 if self._bypass else turn.far_hits if self._in_hbm else turn.prompt_blocks
-        if not self._room.can_ever(need):
+        if not self._desk.room.can_ever(need):
             self._break(turn, f"its {need} blocks are more than the DE buffer holds")
             return
-        extents = () if need == 0 else self._room.ask(turn.job.name, need)
+        extents = self._desk.ask(turn.job.name, need)
         if extents is not None:
             self._roomed(turn, extents)
-        elif need:
-            self._effects.append(Emit(self._room.measured()))
 
     def _roomed(self, turn: DecodeTurn, extents: Extents) -> None:
         """Room: hits of this side as storage has them, all else in rows; the prefill side may begin."""
@@ -176,69 +156,47 @@ class DecodeLeader:
         turn.extents = extents
         here, hit = turn.assign.prefill_blocks, turn.assign.hit_blocks
         if extents:
-            self._effects.append(Emit(self._room.measured()))
+            self._desk.measured()
         hits, rows = split(extents, turn.far_hits)
-        turn.hits = Holding((Part(self._area(hits, rows=False), 0, here, turn.far_hits),)) if hits else Holding(())
+        turn.hits = Holding((Part(self._desk.area(hits, rows=False), 0, here, turn.far_hits),)) if hits else Holding(())
         if turn.hbm is not None:
             area, skipped = turn.hbm, 0
         else:
-            area, skipped = self._area(rows, rows=True), turn.far_hits
+            area, skipped = self._desk.area(rows, rows=True), turn.far_hits
         after = turn.prompt_blocks - hit
         turn.landing = Holding((Part(area, 0, 0, here), Part(area, hit - skipped, hit, after)))
-        self._post(
-            turn.assign.prefill_node,
-            LEADER,
-            BufferGranted(turn.job.name, area.region, area.extents, skipped),
-            writer=self.name,
-        )
+        granted = BufferGranted(turn.job.name, area.region, area.extents, skipped)
+        self._desk.tell_leader(turn.assign.prefill_node, granted)
         if turn.far_hits and not self._bypass:
             turn.reading = True
-            self._effects.append(Deliver(STORAGE, self._read_of(turn)))
-
-    def _area(self, extents: Extents, *, rows: bool) -> Area:
-        return Area(BUFFER, extents, self._shape.layers, self._shape.layer_image, rows)
-
-    def _read_of(self, turn: DecodeTurn) -> ReadBlocks:
-        assign = turn.assign
-        self._ticket += 1
-        self._reads[self._ticket] = turn.job.name
-        return ReadBlocks(
-            owner=self.name,
-            ticket=self._ticket,
-            request=turn.job.name,
-            hop="de1-2",
-            blocks=turn.job.prompt_ids[assign.prefill_blocks : assign.hit_blocks],
-            region=BUFFER,
-            offsets=tuple(piece.offset for piece in turn.hits.pieces(0, assign.prefill_blocks, turn.far_hits)),
-            interface=f"snic{assign.decode_engine % self._parameters.storage_nics}",
-        )
+            pieces = turn.hits.pieces(0, here, turn.far_hits)
+            self._desk.read(turn.job.name, "de1-2", turn.job.prompt_ids[here:hit], pieces, turn.assign.decode_engine)
 
     def _read(self, name: str, failed: tuple[int, ...]) -> None:
         turn = self._turns[name]
         turn.reading = False
-        self._fetching.read(name)
         if turn.is_breaking:
             self._settle(turn)
         elif failed:
             turn.lost_blocks = True
             self._break(turn, f"storage has lost {len(failed)} of its blocks")
         else:
-            self._post(turn.assign.prefill_node, LEADER, HitsReady(name), writer=self.name)
+            self._desk.tell_leader(turn.assign.prefill_node, HitsReady(name))
 
     # --- layers for the prefill side --------------------------------------------------------------------------------
 
     def _wanted(self, letter: LayerWanted) -> None:
         turn = self._turns.get(letter.name)
         if turn is None or turn.stage is not DecodeStage.GRANTED:
-            self._effects += self._layers.refuse(letter, turn.failure if turn is not None else "not assigned here")
+            self._desk.effects += self._layers.refuse(letter, turn.failure if turn is not None else "not assigned here")
             return
         turn.serving += 1
         port = f"cnic{turn.assign.decode_engine}"
-        self._effects += self._layers.serve(letter, (turn.hits, turn.landing), port)
+        self._desk.effects += self._layers.serve(letter, (turn.hits, turn.landing), port)
 
     def _moved(self, message: Moved) -> None:
         name, effects = self._layers.moved(message.ticket, message.failure)
-        self._effects += effects
+        self._desk.effects += effects
         if effects:
             turn = self._turns[name]
             turn.serving -= 1
@@ -258,8 +216,7 @@ class DecodeLeader:
         parts = turn.hits.parts if self._in_hbm else (first, *turn.hits.parts, *others)
         hop = "de6-7" if turn.far_hits else "pe8-9"
         source = Holding(tuple(part for part in parts if part.count))
-        engine = engine_name(turn.assign.decode_engine)
-        self._effects.append(Deliver(engine, StartDecode(turn.job, source, hop)))
+        self._desk.tell_engine(turn.assign.decode_engine, StartDecode(turn.job, source, hop))
 
     def _from_engine(self, turn: DecodeTurn, message: HbmReserved | Landed | DecodeEnded) -> None:
         match message:
@@ -276,7 +233,7 @@ class DecodeLeader:
                 elif message.failure:
                     self._break(turn, message.failure)
                 else:
-                    self._stage(turn.job.name, "ended")
+                    self._desk.stage(turn.job.name, "ended")
                     self._forget(turn)
 
     # --- the end ----------------------------------------------------------------------------------------------------
@@ -286,7 +243,8 @@ class DecodeLeader:
             if isinstance(message, NodeGone):
                 self._lost(message.node)
             else:
-                self._found_lost(message.peer)
+                self._desk.found_lost(message.peer)
+                self._lost(message.peer)
             return
         turn = self._turns.get(message.name)
         if turn is None:
@@ -308,7 +266,7 @@ class DecodeLeader:
         turn.failure = reason
         if not turn.quiet:
             abort = Abort(turn.job.name, reason, node=self._node)
-            self._post(turn.assign.prefill_node, LEADER, abort, writer=self.name)
+            self._desk.tell_leader(turn.assign.prefill_node, abort)
         self._settle(turn)
 
     def _settle(self, turn: DecodeTurn) -> None:
@@ -316,40 +274,27 @@ class DecodeLeader:
         if not turn.quiet or turn.reading or turn.serving:
             return
         if turn.at_engine:
-            engine = engine_name(turn.assign.decode_engine)
-            self._effects.append(Deliver(engine, Cancel(turn.job.name, turn.failure)))
+            self._desk.tell_engine(turn.assign.decode_engine, Cancel(turn.job.name, turn.failure))
             return
-        self._stage(turn.job.name, "failed", turn.failure)
+        self._desk.stage(turn.job.name, "failed", turn.failure)
         self._forget(turn)
 
     def _forget(self, turn: DecodeTurn) -> None:
         name = turn.job.name
         del self._turns[name]
-        self._fetching.remove(self._now, name)
-        ended = TurnEnded(name, self._node, turn.assign.decode_engine, turn.failure, turn.lost_blocks)
-        self._post(self._scheduler, SCHEDULER, ended)
+        self._desk.fetching.remove(self._now, name)
+        self._desk.tell_ended(name, turn.assign.decode_engine, turn.failure, lost_blocks=turn.lost_blocks)
         self._free(turn)
 
     def _free(self, turn: DecodeTurn) -> None:
         """Gives the buffer's pages back, once, or leaves the line of those who wait for some."""
         extents, turn.extents = turn.extents, ()
-        granted = self._room.release(extents) if extents else self._room.withdraw(turn.job.name)
-        if extents:
-            self._effects.append(Emit(self._room.measured()))
-        for other, pages in granted:
+        for other, pages in self._desk.give_back(turn.job.name, extents):
             self._roomed(self._turns[other], pages)
-
-    def _found_lost(self, node: str) -> None:
-        """A letter has not reached its node: the scheduler hears of it at once, and not by its own patience."""
-        if node not in self._gone:
-            self._post(self._scheduler, SCHEDULER, NodeGone(node))
-        self._lost(node)
 
     def _lost(self, node: str) -> None:
         """A node is gone: what it owes is not waited for, and turns that still need it fail."""
-        self._gone.add(node)
-        if self._parameters.steps_together:
-            self._effects.append(Deliver(ROUNDS, NodeGone(node)))
+        self._desk.lost(node)
         for turn in [each for each in self._turns.values() if each.assign.prefill_node == node]:
             needed = not turn.quiet
             turn.quiet = True
@@ -357,9 +302,3 @@ class DecodeLeader:
                 self._settle(turn)
             elif needed:
                 self._break(turn, f"{node} does not answer")
-
-    def _stage(self, name: str, stage: str, detail: str = "") -> None:
-        self._effects.append(Emit(TurnStage(name, stage, detail)))
-
-    def _post(self, peer: str, to: str, letter: AnyLetter, writer: str = "") -> None:
-        self._effects.append(Deliver(MAIL, Post(peer, to, letter, writer)))

@@ -11,28 +11,24 @@ It knows turns and places, no KV and no schedule of batches. Design dualpath 1.2
 from __future__ import annotations
 
 from testbed.dualpath.blocks import BlockShape, block_ids
-from testbed.dualpath.buffers import Extents, Room
+from testbed.dualpath.buffers import Extents
 from testbed.dualpath.engine_messages import (
     LEADER,
     Cancel,
     PrefillEnded,
     PrefillJob,
     StartPrefill,
-    engine_name,
 )
-from testbed.dualpath.fetching import Fetching
 from testbed.dualpath.handover_letters import BufferGranted, HitsReady, PrefillDone
-from testbed.dualpath.letters import AnyLetter
-from testbed.dualpath.local_messages import SCHEDULER, STORAGE, BlockArrived, BlocksRead, ReadBlocks
-from testbed.dualpath.mail import MAIL, PeerLost, Post
+from testbed.dualpath.leader_desk import LeaderDesk
+from testbed.dualpath.local_messages import BlockArrived, BlocksRead
+from testbed.dualpath.mail import PeerLost
 from testbed.dualpath.node_memory import BUFFER, NodeMemory
 from testbed.dualpath.parameters import DualPathParameters
 from testbed.dualpath.places import Area, Holding, Part
 from testbed.dualpath.prefill_turn import PrefillMove, PrefillStage, PrefillTurn
-from testbed.dualpath.rounds import ROUNDS
-from testbed.dualpath.turn_letters import Abort, Assign, Drained, NodeGone, TurnEnded
-from testbed.events.kv_events import TurnStage
-from testbed.machine import Deliver, Effect, Effects, Emit, Message, UnexpectedMessage
+from testbed.dualpath.turn_letters import Abort, Assign, Drained, NodeGone
+from testbed.machine import Effects, Message, UnexpectedMessage
 from testbed.units import Nanoseconds
 
 
@@ -48,28 +44,20 @@ class PrefillLeader:
         self._memory = memory
         self._parameters = parameters
         self._shape = shape
-        self._scheduler = scheduler
         self._bypass = parameters.read_path == "bypass"
-        self._fetching = Fetching(memory.node, "prefill", scheduler, parameters)
         pages = memory.pages(BUFFER, shape.layers, shape, parameters.prefill_buffer_bytes)
-        self._room = Room(BUFFER, pages, shape.full_bytes)
-        self._reads: dict[int, str] = {}
-        """Turns of reads that storage has not answered yet, by ticket."""
-        self._ticket = 0
+        self._desk = LeaderDesk(memory.node, "prefill", scheduler, parameters, shape=shape, pages=pages)
         self._turns: dict[str, PrefillTurn] = {}
         self._early: dict[str, list[BufferGranted | HitsReady]] = {}
         """Letters of decode sides that were faster than the scheduler's."""
         self._aborted: set[str] = set()
         """Turns that the other side has ended, and that have ended here or have not come yet."""
-        self._gone: set[str] = set()
-        """Nodes that do not answer any more."""
         self._now: Nanoseconds = 0
-        self._effects: list[Effect] = []
 
     @property
     def held_bytes(self) -> int:
         """True bytes of the buffer that are held."""
-        return self._room.held_bytes
+        return self._desk.room.held_bytes
 
     def receive(self, now: Nanoseconds, message: Message) -> Effects:
         """Takes letters, answers of storage and of engines. Raises `UnexpectedMessage`."""
@@ -79,10 +67,10 @@ class PrefillLeader:
                 self._assigned(message)
             case BufferGranted() | HitsReady():
                 self._from_decode_side(message)
-            case BlockArrived() if message.ticket in self._reads:
-                self._fetching.arrived(self._reads[message.ticket], message.blocks * self._shape.tokens)
-            case BlocksRead() if message.ticket in self._reads:
-                self._read(self._reads.pop(message.ticket), message.failed)
+            case BlockArrived() if self._desk.reads(message.ticket):
+                self._desk.arrived(message)
+            case BlocksRead() if self._desk.reads(message.ticket):
+                self._read(self._desk.answered(message), message.failed)
             case PrefillEnded() if message.name in self._turns:
                 self._ended(self._turns[message.name], message.failure)
             case Abort():
@@ -90,23 +78,19 @@ class PrefillLeader:
             case NodeGone():
                 self._lost(message.node)
             case PeerLost():
-                self._found_lost(message.peer)
+                self._desk.found_lost(message.peer)
+                self._lost(message.peer)
             case _:
                 raise UnexpectedMessage(self.name, message)
-        return self._take_effects(now)
+        return self._desk.take_effects(now)
 
     def wake(self, now: Nanoseconds) -> Effects:
         """Fetches, if it is time."""
-        return self._take_effects(now)
+        return self._desk.take_effects(now)
 
     def deadline(self) -> Nanoseconds | None:
         """The next fetch."""
-        return self._fetching.due
-
-    def _take_effects(self, now: Nanoseconds) -> Effects:
-        effects = [*self._effects, *self._fetching.told(), *self._fetching.fetch(now)]
-        self._effects = []
-        return effects
+        return self._desk.fetching.due
 
     # --- a turn's way -----------------------------------------------------------------------------------------------
 
@@ -114,11 +98,11 @@ class PrefillLeader:
         name = assign.turn.name
         turn = self._turns[name] = PrefillTurn(assign, block_ids(assign.turn.prompt, self._shape.tokens))
         reads = 0 if self._bypass else assign.prefill_blocks * self._shape.tokens
-        self._fetching.add(name, assign.prefill_engine, assign.turn.prompt_tokens, reads)
+        self._desk.fetching.add(name, assign.prefill_engine, assign.turn.prompt_tokens, reads)
         if name in self._aborted:
             self._break(turn, "its decode side broke off")
             return
-        if assign.decode_node in self._gone:
+        if assign.decode_node in self._desk.gone:
             self._lost(assign.decode_node)
             return
         if self._bypass:
@@ -143,50 +127,29 @@ class PrefillLeader:
         turn.move(PrefillMove.GRANT)
         turn.there = letter
         need = 0 if self._bypass else turn.assign.prefill_blocks
-        if not self._room.can_ever(need):
+        if not self._desk.room.can_ever(need):
             self._break(turn, f"its {need} hit blocks are more than the PE buffer holds")
             return
-        extents = () if need == 0 else self._room.ask(turn.assign.turn.name, need)
+        extents = self._desk.ask(turn.assign.turn.name, need)
         if extents is not None:
             self._roomed(turn, extents)
-        elif need:
-            self._effects.append(Emit(self._room.measured()))
 
     def _roomed(self, turn: PrefillTurn, extents: Extents) -> None:
         turn.move(PrefillMove.ROOM)
         turn.extents = extents
-        name = turn.assign.turn.name
-        self._stage(name, "allocated")
-        self._stage(name, "reading")
+        name, count = turn.assign.turn.name, turn.assign.prefill_blocks
+        self._desk.stage(name, "allocated")
+        self._desk.stage(name, "reading")
         if extents:
             turn.reading = True
-            self._effects.append(Emit(self._room.measured()))
-            self._effects.append(Deliver(STORAGE, self._read_of(turn)))
+            self._desk.measured()
+            pieces = self._desk.area(extents, rows=False).pieces(0, 0, count)
+            self._desk.read(name, "pe1-2", turn.ids[:count], pieces, turn.assign.prefill_engine)
         self._hand_over(turn)
-
-    def _read_of(self, turn: PrefillTurn) -> ReadBlocks:
-        assign, area = turn.assign, self._area(turn.extents)
-        count = assign.prefill_blocks
-        self._ticket += 1
-        self._reads[self._ticket] = assign.turn.name
-        return ReadBlocks(
-            owner=self.name,
-            ticket=self._ticket,
-            request=assign.turn.name,
-            hop="pe1-2",
-            blocks=turn.ids[:count],
-            region=BUFFER,
-            offsets=tuple(piece.offset for piece in area.pieces(0, 0, count)),
-            interface=f"snic{assign.prefill_engine % self._parameters.storage_nics}",
-        )
-
-    def _area(self, extents: Extents) -> Area:
-        return Area(BUFFER, extents, self._shape.layers, self._shape.layer_image, rows=False)
 
     def _read(self, name: str, failed: tuple[int, ...]) -> None:
         turn = self._turns[name]
         turn.reading = False
-        self._fetching.read(name)
         if turn.is_breaking:
             self._settle(turn)
         elif failed:
@@ -201,9 +164,8 @@ class PrefillLeader:
             return
         turn.move(PrefillMove.READ)
         turn.at_engine = True
-        self._stage(turn.assign.turn.name, "ready")
-        engine = engine_name(turn.assign.prefill_engine)
-        self._effects.append(Deliver(engine, StartPrefill(self._job(turn))))
+        self._desk.stage(turn.assign.turn.name, "ready")
+        self._desk.tell_engine(turn.assign.prefill_engine, StartPrefill(self._job(turn)))
 
     def _job(self, turn: PrefillTurn) -> PrefillJob:
         assign, grant, shape = turn.assign, turn.there, self._shape
@@ -218,7 +180,7 @@ class PrefillLeader:
             prompt_tokens=assign.turn.prompt_tokens,
             answer_tokens=assign.turn.generate_tokens,
             hit_blocks=assign.hit_blocks,
-            here=Holding((Part(self._area(turn.extents), 0, 0, here),)),
+            here=Holding((Part(self._desk.area(turn.extents, rows=False), 0, 0, here),)),
             here_blocks=here,
             decode_node=assign.decode_node,
             decode_engine=assign.decode_engine,
@@ -235,7 +197,7 @@ class PrefillLeader:
             self._break(turn, failure)
         else:
             name = turn.assign.turn.name
-            self._post(turn.assign.decode_node, LEADER, PrefillDone(name), writer=self.name)
+            self._desk.tell_leader(turn.assign.decode_node, PrefillDone(name))
             self._forget(turn)
 
     # --- the end ----------------------------------------------------------------------------------------------------
@@ -247,7 +209,7 @@ class PrefillLeader:
         name = turn.assign.turn.name
         if turn.at_engine:
             lost = turn.assign.decode_node if turn.decode_lost else ""
-            self._effects.append(Deliver(engine_name(turn.assign.prefill_engine), Cancel(name, reason, lost)))
+            self._desk.tell_engine(turn.assign.prefill_engine, Cancel(name, reason, lost))
         self._settle(turn)
 
     def _settle(self, turn: PrefillTurn) -> None:
@@ -255,23 +217,19 @@ class PrefillLeader:
         if turn.reading or turn.at_engine:
             return
         name, decode_node = turn.assign.turn.name, turn.assign.decode_node
-        self._stage(name, "failed", turn.failure)
+        self._desk.stage(name, "failed", turn.failure)
         if turn.answer_to:
-            self._post(turn.answer_to, LEADER, Drained(name), writer=self.name)
+            self._desk.tell_leader(turn.answer_to, Drained(name))
         elif not turn.decode_lost:
-            self._post(decode_node, LEADER, Abort(name, turn.failure, quiet=True), writer=self.name)
+            self._desk.tell_leader(decode_node, Abort(name, turn.failure, quiet=True))
         self._forget(turn)
 
     def _forget(self, turn: PrefillTurn) -> None:
         name = turn.assign.turn.name
         del self._turns[name]
-        self._fetching.remove(self._now, name)
-        ended = TurnEnded(name, self._node, turn.assign.prefill_engine, turn.failure, turn.lost_blocks)
-        self._post(self._scheduler, SCHEDULER, ended)
-        granted = self._room.release(turn.extents) if turn.extents else self._room.withdraw(name)
-        if turn.extents:
-            self._effects.append(Emit(self._room.measured()))
-        for other, extents in granted:
+        self._desk.fetching.remove(self._now, name)
+        self._desk.tell_ended(name, turn.assign.prefill_engine, turn.failure, lost_blocks=turn.lost_blocks)
+        for other, extents in self._desk.give_back(name, turn.extents):
             self._roomed(self._turns[other], extents)
 
     def _abort(self, letter: Abort) -> None:
@@ -281,33 +239,18 @@ class PrefillLeader:
             self._early.pop(letter.name, None)
             self._aborted.add(letter.name)
             if letter.node:
-                self._post(letter.node, LEADER, Drained(letter.name))
+                self._desk.answer_leader(letter.node, Drained(letter.name))
             return
         turn.answer_to = turn.answer_to or letter.node
         if not turn.is_breaking:
             self._break(turn, letter.reason)
 
-    def _found_lost(self, node: str) -> None:
-        """A letter has not reached its node: the scheduler hears of it at once, and not by its own patience."""
-        if node not in self._gone:
-            self._post(self._scheduler, SCHEDULER, NodeGone(node))
-        self._lost(node)
-
     def _lost(self, node: str) -> None:
         """A node is gone: its turns fail, and nothing that it owes is waited for."""
-        self._gone.add(node)
-        if self._parameters.steps_together:
-            self._effects.append(Deliver(ROUNDS, NodeGone(node)))
+        self._desk.lost(node)
         for turn in [each for each in self._turns.values() if each.assign.decode_node == node]:
             turn.decode_lost = True
             if not turn.is_breaking:
                 self._break(turn, f"{node} does not answer")
             elif turn.at_engine:
-                engine = engine_name(turn.assign.prefill_engine)
-                self._effects.append(Deliver(engine, Cancel(turn.assign.turn.name, turn.failure, node)))
-
-    def _stage(self, name: str, stage: str, detail: str = "") -> None:
-        self._effects.append(Emit(TurnStage(name, stage, detail)))
-
-    def _post(self, peer: str, to: str, letter: AnyLetter, writer: str = "") -> None:
-        self._effects.append(Deliver(MAIL, Post(peer, to, letter, writer)))
+                self._desk.tell_engine(turn.assign.prefill_engine, Cancel(turn.assign.turn.name, turn.failure, node))
