@@ -1,4 +1,4 @@
-"""What every test shares: the marks that need something of the host, and their reasons when it is missing."""
+"""What every test shares: marks that need something of the host, reasons when it is missing, no timed examples."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ import shutil
 from collections.abc import Callable
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How long an example takes is the host's business, which may have two cores and much else to do.
+settings.register_profile("looplane", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("looplane")
 
 SOAK_NOTES = pytest.StashKey[list[str]]()
 """What `soak_note` was told, in the order of the tests."""

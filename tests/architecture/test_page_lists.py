@@ -1,0 +1,17 @@
+"""The lists of guides and of models name every page that there is, once, and none that there is not."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.mark.parametrize("folder", ["guide", "models"])
+def test_every_page_of_a_folder_is_in_its_list(folder: str) -> None:
+    text = (DOCS / folder / "README.md").read_text(encoding="utf-8")
+    listed = re.findall(r"\]\(([^)/]+\.md)\)", text)
+    assert sorted(listed) == sorted(page.name for page in (DOCS / folder).glob("*.md") if page.name != "README.md")
