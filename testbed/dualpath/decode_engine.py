@@ -285,8 +285,7 @@ class DecodeEngine:
 
     def _break(self, reason: str) -> None:
         """The group will never step again: all turns fail."""
-        self._seat.broken = self._seat.broken or reason
-        self._seat.in_round = False
+        self._seat.give_up(reason)
         self._steps.give_up()
         for sequence in self._joined():
             self._fail(sequence, reason)

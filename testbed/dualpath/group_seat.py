@@ -47,3 +47,8 @@ class GroupSeat:
             return []
         self.in_round, self.loads, self._asked = False, None, more
         return [Deliver(ROUNDS, RoundOver(self._engine, more))]
+
+    def give_up(self, reason: str) -> None:
+        """The group will never step again; the first reason stands."""
+        self.broken = self.broken or reason
+        self.in_round = False

@@ -321,8 +321,7 @@ class PrefillEngine:
 
     def _break(self, reason: str) -> None:
         """The group will never step again: all that is here fails."""
-        self._seat.broken = self._seat.broken or reason
-        self._seat.in_round = False
+        self._seat.give_up(reason)
         self._steps.give_up()
         for member in self._batch.members if self._batch is not None else ():
             member.work.failure = member.work.failure or reason
