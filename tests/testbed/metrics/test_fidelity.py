@@ -81,8 +81,8 @@ def test_a_quiet_run_is_faithful_and_prints_every_threshold() -> None:
         ({"late_ms": 21.0}, "invalid", "host busy: lateness p99 of dpu0"),
         ({"pressure": 65.0}, "degraded", "host busy: CPU pressure 65 % of time, limit 60"),
         ({"pressure": 99.0}, "invalid", "host busy: CPU pressure"),
-        ({"rate": SETTING * 105 // 100}, "degraded", "link over its setting of gpu0.cnic0 5 %, limit 2"),
-        ({"rate": SETTING * 15}, "invalid", "link over its setting of gpu0.cnic0 1400 %"),
+        ({"rate": SETTING * 105 // 100}, "degraded", "link over its setting of gpu0.cnic0 4.79 %, limit 2"),
+        ({"rate": SETTING * 15}, "invalid", "link over its setting of gpu0.cnic0 1397 %"),
         ({"drops": 1}, "degraded", "drops of gpu0.cnic0 1000 packets per million, limit 0"),
         ({"drops": 50}, "invalid", "drops of gpu0.cnic0"),
         ({"resent": 2}, "degraded", "resent packets of gpu0 2000 packets per million, limit 1000"),
@@ -265,3 +265,17 @@ def test_the_worst_verdict_of_several() -> None:
     assert worst_of([]) == "faithful"
     assert worst_of(["faithful", "invalid", "degraded"]) == "invalid"
     assert worst_of(["faithful", "degraded"]) == "degraded"
+
+
+def test_a_slow_link_is_not_over_its_setting_by_the_packets_at_both_ends_of_a_reading() -> None:
+    def over(packets: int) -> float:
+        story = wall()
+        # Half a second at 10 Mbit/s is 149 packets; the port's burst and the count of whole ones add two at most.
+        rate = SETTING * packets // 149
+        measured = schema.LinkMeasured("pe0.snic0", -1, 500 * MILLISECOND, packets * 4200, packets, 0, rate, SETTING)
+        story.at(100, "bench", measured)
+        (found,) = (one for one in judged(story.records()).thresholds if one.name == "link over its setting")
+        return found.measured or 0.0
+
+    assert over(151) < 0.1
+    assert over(157) > 2

@@ -4,6 +4,8 @@
 
 const MS = 1e6;
 const SHORTEST_READING = 50 * MS;
+/** As testbed.metrics.fidelity.GRAIN_PACKETS. */
+const GRAIN_PACKETS = 2;
 const UNTIMED_ROLES = new Set(["host"]);
 const BUSY_HOST = new Set(["lateness p99", "run-queue wait", "stopped", "CPU pressure", "send lag p99"]);
 const REAL_NETWORK = new Set(["port", "uplink", "rnic"]);
@@ -71,7 +73,8 @@ export class FidelityFold {
       add(drops, place, event.drops);
       add(packets, place, event.packets);
       if (event.interval >= SHORTEST_READING && event.setting_bits_per_s > 0) {
-        const over = (100 * event.rate_bits_per_s) / event.setting_bits_per_s - 100;
+        const share = 1 - Math.min(1, GRAIN_PACKETS / Math.max(1, event.packets));
+        const over = (100 * share * event.rate_bits_per_s) / event.setting_bits_per_s - 100;
         this.excess.set(place, Math.max(0, over, this.excess.get(place) ?? 0));
       }
     } else if (event.type === "wait.measured") {
