@@ -20,12 +20,15 @@ FEW = ("workload.trajectories.agents=2", "workload.trajectories.turns=2")
 SHORTENED: dict[str, tuple[str, ...]] = {
     "dualpath-ablation": FEW,
     "dualpath-append-and-generation": (*FEW, "sweep={}"),
+    "dualpath-decode-landing": ("sweep={}", *FEW),
     "dualpath-dram-pool": FEW,
     "dualpath-no-benefit": FEW,
     "dualpath-no-benefit-single": ("sweep={}", *FEW),
     "dualpath-online": (*FEW, "sweep={}"),
-    "dualpath-packing": ("workload.trajectories.agents=3", "workload.trajectories.found_trajectories=3"),
+    "dualpath-packing": (*FEW, "workload.trajectories.found_trajectories=2", "workload.trajectories.max_tokens=600"),
     "dualpath-pd-ratio": FEW,
+    "dualpath-snics": ("sweep={}", *FEW),
+    "dualpath-split-reads": ("sweep={}", "workload.trajectories.turns=3"),
 }
 """Experiments whose figures take a minute of this host each: what is laid over them without --soak. Then every system
 runs to its end, and of what is expected only that no agent failed is held against it."""
