@@ -58,9 +58,9 @@ class DramPoolParameters(BasicParameters, frozen=True, forbid_unknown_fields=Tru
 
     placement: Literal["scheduled", "round_robin", "affinity"] = "affinity"
     """Paper, 1.14: affinity scheduling, to the prefill node that holds most of a prompt's KV."""
-    dram_pool_bytes: Annotated[int, msgspec.Meta(ge=1)] = 1_500_000_000_000
+    dram_pool_bytes: Annotated[int, msgspec.Meta(ge=1, le=10**13)] = 1_500_000_000_000
     """Paper, A.4: SGL(MC) has 1.5 TB a node."""
-    dram_pool_squeeze_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
+    dram_pool_squeeze_bytes: Annotated[int, msgspec.Meta(ge=0, le=10**13)] = 0
     """None in the paper's runs; RL training that offloads its optimizer takes nearly all of it (1.14)."""
 
 

@@ -38,11 +38,11 @@ class DualPathParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     storage_nodes: Few = 2
     """3FS-like storage nodes, each with one port. Not stated (3FS "can saturate 400 Gbps"); our choice: two saturate
     one SNIC of either side."""
-    hbm_kv_bytes: Annotated[int, msgspec.Meta(ge=1)] = 20_000_000_000
+    hbm_kv_bytes: Annotated[int, msgspec.Meta(ge=1, le=10**12)] = 20_000_000_000
     """HBM of one engine for KV. Not stated; our choice."""
-    prefill_buffer_bytes: Annotated[int, msgspec.Meta(ge=1)] = 80_000_000_000
+    prefill_buffer_bytes: Annotated[int, msgspec.Meta(ge=1, le=10**13)] = 80_000_000_000
     """DRAM of a prefill node's PE buffer. Paper, A.4: 80 GB a node (DS), 320 GB (Qwen)."""
-    decode_buffer_bytes: Annotated[int, msgspec.Meta(ge=1)] = 80_000_000_000
+    decode_buffer_bytes: Annotated[int, msgspec.Meta(ge=1, le=10**13)] = 80_000_000_000
     """DRAM of a decode node's DE buffer. Paper, A.4: as above."""
     pcie_gbyte_s: Annotated[float, msgspec.Meta(ge=0)] = 50.0
     """B: each way of a CNIC's PCIe link, GB/s, in the simulated model; 0 leaves it out. Paper, 1.7: equal to the
@@ -123,7 +123,7 @@ class DualPathParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     """A chunk is a multiple of this, and at least this. Not stated; our choice: the block."""
     batch_tokens: Annotated[int, msgspec.Meta(ge=1)] = 8_192
     """Most tokens computed in one batch; the activations' limit. Not stated; our choice."""
-    compute_scale: Annotated[float, msgspec.Meta(gt=0, le=1000)] = 1.0
+    compute_scale: Annotated[float, msgspec.Meta(ge=1e-6, le=1000)] = 1.0
     """All modelled compute times are multiplied by this: more makes a system compute-bound, for the experiments where
     the gain must vanish."""
 
@@ -145,10 +145,10 @@ class DualPathParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     """The engines of a node compute each layer together, with ReduceScatter and AllGather (SGL(MC)'s TP = 8)."""
 
     # --- other ways to keep or fetch KV (testbed.baselines) -------------------------------------------------------
-    dram_pool_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
+    dram_pool_bytes: Annotated[int, msgspec.Meta(ge=0, le=10**13)] = 0
     """DRAM of each node for a distributed KV pool in front of storage; 0: none (paper: DualPath has none, Mooncake
     1.5 TB a node)."""
-    dram_pool_squeeze_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
+    dram_pool_squeeze_bytes: Annotated[int, msgspec.Meta(ge=0, le=10**13)] = 0
     """What optimizer state takes of it (RL training, 1.14)."""
     affinity_slack_tokens: Annotated[int, msgspec.Meta(ge=0)] = 8_192
     """How far behind the others, in tokens, the engine with the longest prefix may be and is still taken. Ours."""

@@ -9,6 +9,8 @@ the soft RNIC's process and does its atomics by the CPU. Words are 64 bits, litt
 
 from __future__ import annotations
 
+import mmap
+import sys
 from collections.abc import Iterable, Iterator
 from enum import IntFlag
 from typing import Protocol
@@ -18,6 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 WORD_MASK = (1 << 64) - 1
+_NO_RESERVE = 0x4000 if sys.platform == "linux" else 0
+"""MAP_NORESERVE of Linux on x86-64 and arm64, which `mmap` of Python 3.11 does not name."""
 
 
 class LocalMemory(Protocol):
@@ -55,10 +59,15 @@ class LocalMemory(Protocol):
 
 
 class PlainMemory:
-    """`LocalMemory` within one process: the simulator's and the tests' memory."""
+    """`LocalMemory` within one process: the simulator's and the tests' memory. Raises OSError where it has no place.
+
+    Pages cost nothing until they are written, so that modelled memory may be larger than the host's own: the paper's
+    buffers are 80 GB a node. Plain arrays are refused beyond the host's memory, used or not.
+    """
 
     def __init__(self, size: int) -> None:
-        self._bytes = np.zeros(size, np.uint8)
+        pages = mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
+        self._bytes = np.frombuffer(pages, np.uint8, size)
         self._view = memoryview(self._bytes.data).cast("B")
         self._words = self._bytes[: size & ~7].view(np.uint64)
 

@@ -96,3 +96,18 @@ def test_plain_memory_is_one_memory_seen_as_bytes_and_words() -> None:
     assert memory.compare_swap(8, 3, 5) == 3
     assert memory.fetch_add(8, (1 << 64) - 1) == 5
     assert memory.load(8) == 4
+
+
+def test_memory_may_be_larger_than_the_hosts_and_costs_what_is_written() -> None:
+    """The paper's buffers are 80 GB a node; the DRAM pool's part is 1.5 TB."""
+    memory = PlainMemory(1_500_000_000_001)
+    assert (memory.size, bytes(memory.view[-2:])) == (1_500_000_000_001, b"\0\0")
+    memory.view[-1] = 7
+    memory.store(memory.size - 9 & ~7, 3)
+    assert (memory.view[-1], memory.load(memory.size - 9 & ~7)) == (7, 3)
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 4097])
+def test_plain_memory_has_the_size_that_it_was_asked_for(size: int) -> None:
+    assert bytes(PlainMemory(size).view) == bytes(size)
+    assert len(PlainMemory(size).words(0, 1 << 20)) == size // 8
