@@ -21,6 +21,9 @@ class GroupSeat:
         """Of all engines of the group, once the round goes."""
         self.broken = ""
         """Why the group will never step again."""
+        self.short = False
+        """What leaves still holds the memory that the engine's next work needs: until it is free, a round would be one
+        of nothing, and in a group of one the next would follow at the same moment, for ever."""
         self._engine = engine
         self._asked = False
 
@@ -31,7 +34,7 @@ class GroupSeat:
 
     def ask(self) -> list[Effect]:
         """There is work: asks for a round, unless that is done or one is under way."""
-        if self._asked or self.in_round or self.broken:
+        if self._asked or self.in_round or self.broken or self.short:
             return []
         self._asked = True
         return [Deliver(ROUNDS, RoundWanted())]
@@ -45,6 +48,7 @@ class GroupSeat:
         """The last layer is done; nothing where there was no round."""
         if not self.in_round:
             return []
+        more = more and not self.short
         self.in_round, self.loads, self._asked = False, None, more
         return [Deliver(ROUNDS, RoundOver(self._engine, more))]
 

@@ -171,6 +171,7 @@ class PrefillEngine:
             if not self._bypass:
                 extents = self._room.at_once(member.blocks * self._window)
                 if extents is None:
+                    self._seat.short = not members
                     break
                 member.rows = rows_of(self._hbm.region, self._shape, extents, self._window, member.blocks)
             self._waiting.popleft()
@@ -236,6 +237,7 @@ class PrefillEngine:
 
     def _release(self, member: Member, rows: Sequence[int]) -> None:
         """Gives back rows of a window."""
+        self._seat.short = False
         if self._bypass:
             return
         for row in rows:

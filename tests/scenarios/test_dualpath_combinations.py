@@ -28,6 +28,7 @@ TIGHT = 14 * BLOCK
 """Room for one turn of 512 tokens, and hardly more."""
 TURNS, AGENTS = 3, 3
 
+# fmt: off
 CASES: list[dict[str, Any]] = [
     {"engines_per_node": 1, "storage_nics": 8},
     {"engines_per_node": 16},
@@ -47,10 +48,16 @@ CASES: list[dict[str, Any]] = [
     {"unstored_context": "compute", "hbm_counted_at": "report", "reads_counted_at": "fetch"},
     {"max_sequences": 1, "alpha_tokens": 0, "beta_tokens": 1, "prefill_nodes": 2, "prefill_group_nodes": 1},
     {"persist": False},
+    # A group of one engine whose HBM is held by what leaves: it must not step on the spot until that has left.
+    {
+        "collectives": "role", "engines_per_node": 1, "decode_nodes": 2, "layers": 1, "layers_ahead": 8,
+        "hbm_kv_bytes": TIGHT, "block_tokens": 100, "copy": "copy_engine",
+    },
     {"fetch_percent": 30, "dram_pool_bytes": 8 * BLOCK, "placement": "affinity", "prefill_nodes": 2},
     {"dram_pool_bytes": BLOCK, "dram_pool_squeeze_bytes": BLOCK // 2, "read_path": "decode"},
     {"model": "qwen-2.5-32b", "fetch_period": 100_000},
 ]
+# fmt: on
 
 ANY: dict[str, list[Any]] = {
     "layers": [1, 4, 9],
