@@ -25,6 +25,10 @@ Tokens: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=10_000_000)]
 Turns: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
 
 
+MOST_TURNS = 10_000_000
+"""Turns of all agents of a run: beyond the paper's largest (48,000 agents of 157)."""
+
+
 class _Load(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="kind"):
     """What all kinds have."""
 
@@ -73,6 +77,13 @@ class FixedTrajectories(_Load, frozen=True, tag="fixed"):
     """New tokens of every later prompt."""
     generate: Tokens = 32
     """Tokens of every answer."""
+
+    def __post_init__(self) -> None:
+        """Raises ValueError where the turns of all agents are more than a run can hold."""
+        turns = self.agents * self.turns
+        if turns > MOST_TURNS:
+            words = f"{self.agents} agents of {self.turns} turns are {turns} turns"
+            raise ValueError(f"{words}; at most {MOST_TURNS} are allowed")
 
     def turn_counts(self, seed: int) -> list[int]:  # noqa: ARG002  # one shape for all kinds
         """The same for all."""
