@@ -91,9 +91,9 @@ class SimulationBench:
         word = word_of(run.pk)
         if alive:
             self._press(run)
-            if word is not None and word.state is not State.FINISHED:
-                return word
-            return Word(State.RUNNING if folder_of(run.pk).exists() else State.PREPARING, None, "")
+            if word is None:  # the command says itself when it runs; until then its folder may have no plan yet
+                return Word(State.PREPARING, None, "")
+            return word if word.state is not State.FINISHED else Word(State.RUNNING, None, "")
         self._children.pop(run.pk, None)
         if word is not None and word.state is State.FINISHED:
             return word
