@@ -15,7 +15,7 @@ def test_each_row_says_what_it_measures_and_in_what_unit() -> None:
     for name, row in BENCHMARKS.items():
         assert row.summary, name
         assert row.unit, name
-        assert row.root is name.startswith(("rdma_", "lane_", "memory_")), name
+        assert row.root is name.startswith(("rdma_", "lane_", "memory_", "storage_")), name
 
 
 def test_json_has_median_p99_count_and_unit_of_each_row(capsys: pytest.CaptureFixture[str]) -> None:
