@@ -21,6 +21,8 @@ GIB = 1 << 30
 
 GBIT_PER_S = 1_000_000_000
 """Bits per second in one Gbit/s."""
+GBYTE_PER_S = 8 * GBIT_PER_S
+"""Bits per second in one GB/s, as memories and PCIe links are told in."""
 
 
 IMAGE_FLOOR = 16

@@ -13,9 +13,8 @@ from testbed.dualpath.bounds import SNICS, Bound, Cluster, Resource, binding, bo
 from testbed.dualpath.parameters import DualPathParameters
 from testbed.dualpath.profiled import APPEND_TOKENS, CONTEXT_TOKENS, processed_tokens
 from testbed.serving.agentic_models import AGENTIC_MODELS
-from testbed.units import SECOND
+from testbed.units import GBYTE_PER_S, SECOND
 
-_GBYTE_BITS = 8 * 10**9
 _NAMES = {
     Resource.PE_SNIC: "the SNICs of prefill nodes",
     Resource.DE_SNIC: "the SNICs of decode nodes",
@@ -33,7 +32,7 @@ def cluster_of(parameters: DualPathParameters, rates: Mapping[str, int]) -> Clus
 
     B is the CNIC's PCIe link, or its wire where that is slower or PCIe is left out.
     """
-    wire = Fraction(rates["compute"], _GBYTE_BITS)
+    wire = Fraction(rates["compute"], GBYTE_PER_S)
     pcie = Fraction(str(parameters.pcie_gbyte_s))
     return Cluster(
         prefill_nodes=parameters.prefill_nodes,
@@ -41,7 +40,7 @@ def cluster_of(parameters: DualPathParameters, rates: Mapping[str, int]) -> Clus
         engines=parameters.engines_per_node,
         snics=parameters.storage_nics,
         cnic=min(wire, pcie) if pcie else wire,
-        snic=Fraction(rates["storage"], _GBYTE_BITS),
+        snic=Fraction(rates["storage"], GBYTE_PER_S),
         dram=Fraction(str(parameters.dram_gbyte_s)) or None,
     )
 

@@ -18,11 +18,10 @@ from testbed.dualpath.read_paths import crossed
 from testbed.dualpath.service_levels import KV
 from testbed.network.fluid import FluidPort, Transfer, share
 from testbed.network.lanes import LaneTable
-from testbed.units import Nanoseconds
+from testbed.units import GBYTE_PER_S, Nanoseconds
 
 _FRAME = 4_096
 _TABLE = LaneTable()
-_GBYTE_BITS = 8 * 10**9
 _READ_BYTES = 64_000_000
 """Of one read, so much that a whole nanosecond is nothing beside it."""
 _PATHS = {
@@ -104,7 +103,7 @@ class LoadModel:
         )
         capacity = self._cluster.capacity(kind)
         assert capacity is not None
-        return float(carried / (capacity * _GBYTE_BITS * time * self._cluster.nodes(kind)))
+        return float(carried / (capacity * GBYTE_PER_S * time * self._cluster.nodes(kind)))
 
     # --- who reads ----------------------------------------------------------------------------------------------
 
@@ -202,7 +201,7 @@ class LoadModel:
             # The storage's side, as in the paper; the wire of a CNIC carries no more than its PCIe link.
             return None
         if name not in self._ports:
-            self._ports[name] = FluidPort(int(rate * _GBYTE_BITS), None if name.endswith(".dram") else _TABLE)
+            self._ports[name] = FluidPort(int(rate * GBYTE_PER_S), None if name.endswith(".dram") else _TABLE)
             self._names[id(self._ports[name])] = name
         return self._ports[name]
 

@@ -40,11 +40,10 @@ from testbed.machine import (
 )
 from testbed.network.memory_region import Access, LocalMemory, MemoryRegion, RegionError, RegionTable
 from testbed.network.wiring import PlannedRegion
-from testbed.units import MIB, Nanoseconds
+from testbed.units import GBYTE_PER_S, MIB, Nanoseconds
 
 _TICKETS = 2 << 40
 """First ticket of its own; the mail has those before."""
-_GBYTE_BITS = 8_000_000_000
 
 
 class TrafficLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -135,7 +134,7 @@ class TrafficManager:
         self._batch = parameters.doorbell_batch
         self._engines: CopyEngines | None = None
         if parameters.copy == "copy_engine":
-            self._engines = CopyEngines(parameters.copy_engine_time, round(parameters.pcie_gbyte_s * _GBYTE_BITS))
+            self._engines = CopyEngines(parameters.copy_engine_time, round(parameters.pcie_gbyte_s * GBYTE_PER_S))
         self._ports: dict[str, _Port] = {}
         self._ticket = _TICKETS
         self._out: dict[int, tuple[_Part, _Pair]] = {}

@@ -17,12 +17,12 @@ from testbed.dualpath.service_levels import COLLECTIVE, CONTROL, KV
 from testbed.dualpath.storage import staging_bytes
 from testbed.experiment.outlines import ConnectionOutline, NodeOutline, RegionOutline
 from testbed.serving.agentic_models import AGENTIC_MODELS
+from testbed.units import GBYTE_PER_S
 
 SCHEDULER_NODE = "sched0"
 AGENTS_NODE = "client0"
 STAGING = "staging"
 """Region of a storage node in which images wait for the next node of their chain."""
-_GBYTE_BITS = 8_000_000_000
 
 
 def tokens_region(engine: int) -> str:
@@ -83,8 +83,8 @@ def _engine_node(parameters: DualPathParameters, name: str, role: str) -> NodeOu
         (*cnics, *snics),
         tuple(_connections(parameters, name, role, cnics, snics)),
         tuple(regions),
-        pcie_bits_per_s=round(parameters.pcie_gbyte_s * _GBYTE_BITS),
-        dram_bits_per_s=round(parameters.dram_gbyte_s * _GBYTE_BITS),
+        pcie_bits_per_s=round(parameters.pcie_gbyte_s * GBYTE_PER_S),
+        dram_bits_per_s=round(parameters.dram_gbyte_s * GBYTE_PER_S),
     )
 
 

@@ -36,6 +36,7 @@ from testbed.experiment.outlines import (
 from testbed.experiment.plan import NodePlan, Plan, RegionPlan
 from testbed.machine import Machine, RemoteAddress
 from testbed.network.connection import ConnectionSettings
+from testbed.network.flow_wire import PACKET_OVERHEAD
 from testbed.network.lanes import LaneTable
 from testbed.network.port_forecast import Bulk, Bursts, burst_times, low_share
 from testbed.units import Nanoseconds, serialization_time
@@ -44,8 +45,8 @@ from testbed.workload.streams import stream
 _PORT = "cnic0"
 _HBM = hbm_region(0)
 _KV_ROOM = 4 << 20
-_FRAME = PAYLOAD + 58
-"""Ethernet 14, IPv4 20, UDP 8, BTH 12, ICRC 4; the kernel's queues count so."""
+_FRAME = PAYLOAD + PACKET_OVERHEAD
+"""A full packet's frame; the kernel's queues count so."""
 _LETTER_FRAME = 120
 
 
