@@ -191,14 +191,7 @@ class Verbs:
         The peer's software must ask for the same turn; until it has, verbs run into RETRY_EXCEEDED. What was posted
         before ends FLUSHED. Raises `UnknownPeer`, `NicDeclined` if that connection has been already.
         """
-        number = next(
-            (
-                pair.number
-                for pair in self._node.queue_pairs
-                if pair.peer == peer and service_level in (None, pair.service_level)
-            ),
-            None,
-        )
+        number = self._routes.number_to(peer, service_level)
         if number is None:
             raise UnknownPeer(self._node.name, peer)
         self.ring_doorbell()

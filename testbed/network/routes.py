@@ -49,3 +49,7 @@ class Routes:
         """Own number of the queue pair that carries `verb`; None where there is none."""
         found = self._numbers.get((verb.peer, verb.interface, verb.service_level))
         return found if found is not None else self._numbers.get((verb.peer, verb.interface, None))
+
+    def number_to(self, peer: str, service_level: int | None) -> int | None:
+        """Own number of the first queue pair to `peer` of just this service level; None means any level."""
+        return self._numbers.get((peer, "", service_level))
