@@ -13,8 +13,6 @@ nothing of the DPU, of text or of a device's insides; a graph is opaque.
 from __future__ import annotations
 
 from collections import deque
-from enum import Enum
-
 import numpy as np
 
 from testbed.blink.admission import Admission, SlotGeneration, SlotMover
@@ -30,6 +28,7 @@ from testbed.blink.launches import (
 )
 from testbed.blink.parameters import BlinkParameters
 from testbed.blink.ring import FinishReason, RingView
+from testbed.blink.scheduler_states import SCHEDULER_TABLE, SchedulerMove, SchedulerState
 from testbed.blink.slots import STATE_MASK, SlotMove, SlotState, cancelled, incarnation_of
 from testbed.events.schema import (
     BatchChanged,
@@ -48,50 +47,7 @@ from testbed.serving.engine import step_time
 from testbed.serving.graph_cache import DECODE, PREFILL
 from testbed.serving.kv_blocks import BlockPool
 from testbed.serving.policy import AdmissionPolicy, FirstComeFirstServed
-from testbed.serving.transitions import Transitions
 from testbed.units import Nanoseconds
-
-
-class SchedulerState(Enum):
-    """What the kernel is doing."""
-
-    ABSENT = "absent"
-    """No execution runs: before the host's launch, and between a return and the tail launch that follows it."""
-    SCANNING = "scanning"
-    PREFILLING = "prefilling"
-    DECODING = "decoding"
-    FAULTED = "faulted"
-    """The device failed; whatever is pending is finished with a reason."""
-
-
-class SchedulerMove(Enum):
-    """What changes it."""
-
-    START = "start"
-    LAUNCH_PREFILL = "launch_prefill"
-    LAUNCH_DECODE = "launch_decode"
-    COMPLETE_STEP = "complete_step"
-    RETURN = "return"
-    FAIL = "fail"
-
-
-_S, _M = SchedulerState, SchedulerMove
-SCHEDULER_TABLE: Transitions[SchedulerState, SchedulerMove] = Transitions(
-    "scheduler",
-    _S.ABSENT,
-    {
-        (_S.ABSENT, _M.START): _S.SCANNING,
-        (_S.SCANNING, _M.LAUNCH_PREFILL): _S.PREFILLING,
-        (_S.SCANNING, _M.LAUNCH_DECODE): _S.DECODING,
-        (_S.PREFILLING, _M.COMPLETE_STEP): _S.SCANNING,
-        (_S.DECODING, _M.COMPLETE_STEP): _S.SCANNING,
-        (_S.SCANNING, _M.RETURN): _S.ABSENT,
-        (_S.ABSENT, _M.FAIL): _S.FAULTED,
-        (_S.SCANNING, _M.FAIL): _S.FAULTED,
-        (_S.PREFILLING, _M.FAIL): _S.FAULTED,
-        (_S.DECODING, _M.FAIL): _S.FAULTED,
-    },
-)
 
 
 class PersistentScheduler:

@@ -27,6 +27,17 @@ from testbed.events.fidelity_events import (
     VerbsMeasured,
     WaitMeasured,
 )
+from testbed.events.host_events import (
+    CountersMeasured,
+    GraphMeasured,
+    HostOperation,
+    LaunchGap,
+    MitigationApplied,
+    NeighbourEnded,
+    NeighbourMeasured,
+    NeighbourStarted,
+    ProcessorCalibrated,
+)
 from testbed.events.kv_events import (
     AgentFinished,
     AgentStarted,
@@ -388,6 +399,8 @@ AnyEvent: TypeAlias = Union[  # noqa: UP007  # msgspec wants one flat tagged uni
     AttentionMeasured, ReadQueueMeasured, BufferMeasured, BlockRejected, ChunkServed, NodeLost, TurnReplaced,
     PortForecast,
     AgentStarted, AgentFinished,
+    HostOperation, LaunchGap, GraphMeasured, ProcessorCalibrated, NeighbourStarted, NeighbourMeasured, NeighbourEnded,
+    CountersMeasured, MitigationApplied,
 ]  # fmt: skip
 """The whole schema as one tagged union."""
 

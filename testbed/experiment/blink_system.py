@@ -56,7 +56,7 @@ def _blink_nodes(parameters: BlinkParameters) -> tuple[NodeOutline, ...]:
 def _assemble_blink(
     plan: Plan, parameters: BlinkParameters, node: NodePlan, surroundings: Surroundings
 ) -> NodeAssembly:
-    memories, vocabulary, executor = surroundings
+    memories, vocabulary, executor, _ = surroundings
     if vocabulary is None:
         raise ValueError(f"{node.name} speaks text and has no vocabulary")
     if node.role == "dpu":

@@ -62,6 +62,10 @@ class NodeOutline(NamedTuple):
     """As `NodePlan`."""
     dram_bits_per_s: int = 0
     """As `NodePlan`."""
+    attached: tuple[str, ...] = ()
+    """As `NodePlan`: PCIe, said by both ends."""
+    processes: tuple[tuple[str, ...], ...] = ()
+    """As `NodePlan`."""
 
 
 class NodeAssembly(NamedTuple):
@@ -80,6 +84,8 @@ class Surroundings(NamedTuple):
     """None where nobody speaks text."""
     executor: Executor | None = None
     """The node's real device, if any: runs graphs in place of the cost model."""
+    processor: Accelerator | None = None
+    """Does the node's host work, where a process really does it; None: as it is modelled."""
 
 
 class System(NamedTuple):

@@ -19,6 +19,9 @@ Role: TypeAlias = Literal["client", "dpu", "gpu", "host", "storage", "prefill", 
 """What a node stands for; its software is `emulators.<role>`."""
 
 
+CpuSet: TypeAlias = Literal["host", "hardware", "reserved"]
+
+
 class PortPlan(msgspec.Struct, frozen=True):
     """One interface of a node."""
 
@@ -83,12 +86,17 @@ class NodePlan(msgspec.Struct, frozen=True):
 
     name: str
     role: Role
-    cores: Literal["host", "hardware"]
-    """Which CPU set: the host's and its neighbours', or that of hardware with silicon of its own."""
+    cores: CpuSet
+    """Which CPU set: the host's and its neighbours', that of hardware with silicon of its own, or cores of the host
+    that no neighbour may use."""
     memory_mib: int
     ports: tuple[PortPlan, ...] = ()
     queue_pairs: tuple[QueuePairPlan, ...] = ()
     regions: tuple[RegionPlan, ...] = ()
+    attached: tuple[str, ...] = ()
+    """Nodes at the other end of a PCIe link of this one; machines speak to theirs as "node/machine"."""
+    processes: tuple[tuple[str, ...], ...] = ()
+    """Machines by operating-system process, the one that serves the API first; empty: one process for all."""
     pcie_bits_per_s: int = 0
     """Each way of each RoCE port's PCIe link, as the flow wire models it; 0 leaves it out."""
     dram_bits_per_s: int = 0
@@ -111,6 +119,17 @@ class FaultPlan(msgspec.Struct, frozen=True):
     at: int
     """True nanoseconds after the run's start."""
     kind: Literal["kill"] = "kill"
+
+
+class NeighbourPlan(msgspec.Struct, frozen=True):
+    """A tenant beside the system on the host's CPU set."""
+
+    name: str
+    kind: str
+    """pbzip2, compile or memory."""
+    threads: int
+    containers: int
+    working_set_mib: int
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -162,6 +181,10 @@ class Plan(msgspec.Struct, frozen=True):
     """What the planner chose and why: scaling, packet budget, anything a reader must know."""
     faults: tuple[FaultPlan, ...] = ()
     """What goes wrong on purpose, by time."""
+    neighbours: tuple[NeighbourPlan, ...] = ()
+    """Tenants on the host's CPU set; a simulation has their measured contention instead."""
+    mitigations: tuple[str, ...] = ()
+    """What is to protect the system from them."""
     hardware: Hardware = Hardware()
     """Real parts in place of emulated ones; empty in a simulation."""
     wire_profile: WireProfile | None = None

@@ -27,7 +27,7 @@ from testbed.experiment.packet_budget import (
     slow_ports,
     true_rates,
 )
-from testbed.experiment.plan import CapturePlan, FaultPlan, NodePlan, Plan
+from testbed.experiment.plan import CapturePlan, CpuSet, FaultPlan, NeighbourPlan, NodePlan, Plan
 from testbed.experiment.spec import Spec
 from testbed.experiment.sweep import Place
 from testbed.network.wire_profile import MODELLED, WireProfile
@@ -39,7 +39,8 @@ MORTAL = frozenset({"prefill", "decode", "storage"})
 
 def refusals(spec: Spec) -> list[Complaint]:
     """Why a spec whose every field is right can still not be built."""
-    return [*slow_ports(spec), *_misfits(spec), *_wrong_captures(spec), *_wrong_faults(spec), *_wrong_hardware(spec)]
+    faults = [*_wrong_surroundings(spec), *slow_ports(spec), *_misfits(spec)]
+    return [*faults, *_wrong_captures(spec), *_wrong_faults(spec), *_wrong_hardware(spec)]
 
 
 def compile_plan(
@@ -63,7 +64,7 @@ def compile_plan(
     seed = place.seed(spec.seed)
     # A simulation has true rates and true time; only an emulation must stretch them. Images of KV are made smaller
     # under both clocks, and a simulated wire counts their true bytes.
-    dilation = spec.dilation if clock == "wall" else 1.0
+    dilation = (system.dilation or spec.dilation) if clock == "wall" else 1.0
     byte_scale, notes = chosen_byte_scale(spec, outlines, wire_profile.packets_per_s) if clock == "wall" else (1, [])
     if clock == "simulated" and has_images(outlines):
         byte_scale = spec.byte_scale
@@ -82,7 +83,10 @@ def compile_plan(
         byte_scale=byte_scale,
         path_mtu=spec.network.compute.path_mtu,
         fabrics=fabrics,
-        nodes=tuple(_node(outline, ports, pairs, seed, byte_scale) for outline in outlines),
+        nodes=tuple(
+            _node(outline, system.cores.get(outline.role, outline.cores), ports, pairs, seed, byte_scale)
+            for outline in outlines
+        ),
         parameters=system.parameters,
         workload=msgspec.to_builtins(spec.workload),
         captures=tuple(CapturePlan(capture.node, capture.interface, capture.limit_mib) for capture in spec.captures),
@@ -106,6 +110,12 @@ def compile_plan(
             *(row.notes(parameters, rates) if row.notes is not None else ()),
             *hardware_notes(spec.hardware, clock),
         ),
+        neighbours=tuple(
+            NeighbourPlan(name, each.kind, each.threads, each.containers, each.working_set_mib)
+            for name, each in spec.neighbours.items()
+            if name in system.neighbours and each.threads
+        ),
+        mitigations=tuple(system.mitigations),
         hardware=spec.hardware if clock == "wall" else Hardware(),
     )
 
@@ -151,15 +161,19 @@ def _image_notes(byte_scale: int, *, images: bool) -> list[str]:
     return [f"{words}; every figure in bytes is a true one"]
 
 
-def _node(outline: NodeOutline, ports: Ports, pairs: Pairs, seed: int, byte_scale: int) -> NodePlan:
+def _node(
+    outline: NodeOutline, cores: CpuSet, ports: Ports, pairs: Pairs, seed: int, byte_scale: int
+) -> NodePlan:
     return NodePlan(
         name=outline.name,
         role=outline.role,
-        cores=outline.cores,
+        cores=cores,
         memory_mib=outline.memory_mib,
         ports=ports.of(outline.name),
         queue_pairs=pairs.of(outline.name),
         regions=regions(outline, seed, byte_scale),
+        attached=outline.attached,
+        processes=outline.processes,
         pcie_bits_per_s=outline.pcie_bits_per_s,
         dram_bits_per_s=outline.dram_bits_per_s,
     )
@@ -181,6 +195,24 @@ def _misfits(spec: Spec) -> list[Complaint]:
                     look(parameters)
             except ValueError as fault:
                 faults.append(Complaint(f"systems.{name}", looked_at, str(fault)))
+    return faults
+
+
+def _wrong_surroundings(spec: Spec) -> list[Complaint]:
+    """Neighbours that the experiment does not have, and CPU sets for roles that the system does not have."""
+    faults = []
+    for name, system in spec.systems.items():
+        for number, neighbour in enumerate(system.neighbours):
+            if neighbour not in spec.neighbours:
+                there = ", ".join(spec.neighbours) or "there is no [neighbours.NAME]"
+                faults.append(Complaint(f"systems.{name}.neighbours[{number}]", shown(neighbour), there))
+        row = SYSTEMS[system.kind]
+        roles = {outline.role for outline in row.plan_nodes(msgspec.convert(system.parameters, row.parameters))}
+        faults += [
+            Complaint(f"systems.{name}.cores", shown(role), f"a role of {', '.join(sorted(roles))}")
+            for role in system.cores
+            if role not in roles
+        ]
     return faults
 
 

@@ -22,7 +22,7 @@ from testbed.experiment.assembly import SYSTEMS
 from testbed.experiment.complaints import Complaint, SpecError, complaints, joined, one_of, shown
 from testbed.experiment.metric_paths import UnknownMetric, parse_metric_path
 from testbed.experiment.planning import refusals
-from testbed.experiment.spec import MOST_TRIALS, Bound, Spec
+from testbed.experiment.spec import MOST_TRIALS, Bound, Spec, SystemSpec
 from testbed.experiment.sweep import Point, count_places, points
 from testbed.experiment.trace_files import with_sessions
 
@@ -31,7 +31,9 @@ LARGEST_FILE = 1 << 20
 
 _PLACE_IN_TOML = re.compile(r"^(.*?) \((?:at line (\d+), column (\d+)|at end of document)\)$", re.DOTALL)
 _BOUNDS = tuple(Bound.__struct_fields__)
-_SWEPT = ("dilation", "byte_scale", "workload", "network", "systems")
+_ABOUT = tuple(name for name in SystemSpec.__struct_fields__ if name not in ("kind", "parameters"))
+"""Keys of a [systems.NAME] table that are no parameters of the system."""
+_SWEPT = ("dilation", "byte_scale", "workload", "network", "systems", "neighbours")
 """What a sweep may vary; the rest says what the experiment is."""
 
 
@@ -87,10 +89,15 @@ def at_point(spec: Spec, point: Iterable[tuple[str, Any]]) -> Spec:
 def tables_of(spec: Spec) -> dict[str, Any]:
     """The plain tables that `spec_from_tables` reads `spec` from; what `spec.json` holds. Nothing in it is None."""
     tables: dict[str, Any] = _without_none(msgspec.to_builtins(spec))
-    tables["systems"] = {
-        name: {"kind": system.kind, **_without_none(system.parameters)} for name, system in spec.systems.items()
-    }
+    tables["systems"] = {name: _system_table(system) for name, system in spec.systems.items()}
     return tables
+
+
+def _system_table(system: SystemSpec) -> dict[str, Any]:
+    """A [systems.NAME] table as a file has it: what is about the system only where it says something."""
+    default = SystemSpec(system.kind)
+    about = {name: getattr(system, name) for name in _ABOUT if getattr(system, name) != getattr(default, name)}
+    return {"kind": system.kind, **about, **_without_none(system.parameters)}
 
 
 def split_path(path: str) -> list[str]:
@@ -211,11 +218,13 @@ def _read_system(told: Any, path: str) -> tuple[Any, list[Complaint]]:
     row = SYSTEMS.get(kind) if isinstance(kind, str) else None
     if row is None:
         return placeholder, [Complaint(joined(path, "kind"), shown(kind), one_of(SYSTEMS, str(kind)))]
-    rest = {key: value for key, value in told.items() if key != "kind"}
+    about = {key: value for key, value in told.items() if key in _ABOUT}
+    rest = {key: value for key, value in told.items() if key != "kind" and key not in _ABOUT}
     faults = complaints(row.parameters, rest, path)
     if faults:
         return placeholder, faults
-    return {"kind": kind, "parameters": msgspec.to_builtins(msgspec.convert(rest, row.parameters))}, []
+    parameters = msgspec.to_builtins(msgspec.convert(rest, row.parameters))
+    return {"kind": kind, "parameters": parameters, **about}, []
 
 
 def _flat(told: dict[str, Any], path: str) -> dict[str, Any]:

@@ -27,12 +27,21 @@ MOST_TRIALS = 1000
 
 
 class SystemSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One system under test."""
+    """One system under test, and what is about it: its place on the bench, its neighbours, what protects it."""
 
     kind: str
     """Row of `testbed.experiment.assembly.SYSTEMS`."""
     parameters: dict[str, Any] = {}
     """Complete with defaults, as the row's parameter class has checked them; in the file they stand beside `kind`."""
+    neighbours: list[Name] = []
+    """Names of `[neighbours.NAME]` that run beside this system on the host's CPU set."""
+    mitigations: list[Literal["pinning", "huge_pages", "cache_partition", "priority"]] = []
+    """What is to protect the system's host software from its neighbours; what the host lacks is named by the run."""
+    cores: dict[str, Literal["host", "hardware", "reserved"]] = {}
+    """Role of a node → CPU set, where it is not the system's own choice. `reserved`: cores that no neighbour may use,
+    without the precedence that hardware has."""
+    dilation: Annotated[float, msgspec.Meta(ge=0.01, le=10_000)] | None = None
+    """In place of the experiment's dilation, for this system's trials."""
 
 
 class ComputeNetwork(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -118,6 +127,20 @@ class FaultSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """kill: its software and its NIC die at once, as in a loss of power, and do not come back."""
 
 
+class NeighbourSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A tenant beside the server on the host's CPU set: real work in containers of its own."""
+
+    kind: Literal["pbzip2", "compile", "memory"]
+    """pbzip2: compresses a generated file (Blink, sections 3 and 6); compile: a parallel compile (section 6); memory:
+    mmap, madvise and munmap without end, so that TLBs and caches are lost."""
+    threads: Annotated[int, msgspec.Meta(ge=0, le=256)] = 4
+    """Threads of all containers together; 0 leaves the neighbour out, so that a sweep has its isolated point."""
+    containers: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
+    """Among how many containers they are shared: the kernel's fair scheduler gives each container one share."""
+    working_set_mib: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 32
+    """Memory that one thread works on."""
+
+
 class Bound(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What a metric must be: one or two of these, and whether all repeats together or each of them."""
 
@@ -173,6 +196,8 @@ class Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Ports whose packets an emulation keeps."""
     faults: Annotated[list[FaultSpec], msgspec.Meta(max_length=16)] = []
     """What goes wrong on purpose: engines' and storage nodes that die."""
+    neighbours: Annotated[dict[Name, NeighbourSpec], msgspec.Meta(max_length=8)] = {}
+    """Tenants that a system may have beside it, by name; a system lists those that it has."""
     hardware: Hardware = Hardware()
     """Real parts that take the place of emulated ones; a simulation models them all the same."""
     expect: dict[str, Bound] = {}
