@@ -15,6 +15,7 @@ from testbed.clocks.node_host import Accelerator
 from testbed.events.schema import HostProvisioned
 from testbed.experiment.plan import NodePlan, Plan, Role
 from testbed.machine import Machine
+from testbed.network.host_design import PAPERS_HOST, HostDesign
 from testbed.network.memory_region import LocalMemory
 from testbed.serving.executor import Executor
 from testbed.serving.tokens import Vocabulary
@@ -61,6 +62,8 @@ class NodeOutline(NamedTuple):
     pcie_bits_per_s: int = 0
     """As `NodePlan`."""
     dram_bits_per_s: int = 0
+    """As `NodePlan`."""
+    host_design: HostDesign = PAPERS_HOST
     """As `NodePlan`."""
     attached: tuple[str, ...] = ()
     """As `NodePlan`: PCIe, said by both ends."""

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from testbed.experiment.hardware import Hardware
+from testbed.network.host_design import PAPERS_HOST, HostDesign
 from testbed.network.lanes import LaneTable
 from testbed.network.wire_profile import WireProfile
 
@@ -101,6 +102,8 @@ class NodePlan(msgspec.Struct, frozen=True):
     """Each way of each RoCE port's PCIe link, as the flow wire models it; 0 leaves it out."""
     dram_bits_per_s: int = 0
     """The node's memory, reads and writes together, as the flow wire models it; 0 leaves it out."""
+    host_design: HostDesign = PAPERS_HOST
+    """What of the node's inside is another than today's hardware has, as the flow wire models it."""
 
 
 class CapturePlan(msgspec.Struct, frozen=True):

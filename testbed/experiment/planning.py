@@ -176,6 +176,7 @@ def _node(
         processes=outline.processes,
         pcie_bits_per_s=outline.pcie_bits_per_s,
         dram_bits_per_s=outline.dram_bits_per_s,
+        host_design=outline.host_design,
     )
 
 

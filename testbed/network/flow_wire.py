@@ -33,6 +33,7 @@ from testbed.machine import (
 from testbed.network.appointments import Appointments
 from testbed.network.channels import Channel, Channels
 from testbed.network.connection import MAXIMUM_MESSAGE_BYTES, RNR_DELAYS, Connection
+from testbed.network.fluid import BESIDE, FluidPort
 from testbed.network.host_resources import HostMemory, PortPaths
 from testbed.network.memory_region import Access, LocalMemory, RegionError, RegionTable
 from testbed.network.port import ONE_LANE
@@ -61,7 +62,9 @@ class _Work:
 class _End:
     """One end of a reliable connection: its unanswered verbs, and the channels of its requests and their answers."""
 
-    __slots__ = ("answers", "connection", "failed", "failing", "node", "requests", "works")
+    __slots__ = (
+        "answered", "answers", "arrived", "connection", "copies", "failed", "failing", "node", "requests", "works",
+    )  # fmt: skip
 
     def __init__(self, node: str, connection: Connection, requests: Channel, answers: Channel) -> None:
         self.node = node
@@ -72,6 +75,12 @@ class _End:
         self.failing = False
         """A failure is on its way; nothing after it takes effect at the peer."""
         self.failed = False
+        self.copies: PortPaths | None = None
+        """The port, where its loop-back is a copy that passes the wire by (`testbed.network.host_design`)."""
+        self.arrived: Nanoseconds = 0
+        """When the latest request is at the peer: one that takes longer holds back those behind it."""
+        self.answered: Nanoseconds = 0
+        """The same of answers, at this end."""
 
 
 class FlowWire:
@@ -93,8 +102,12 @@ class FlowWire:
         self._cut: set[str] = set()
         self._byte_scale = plan.byte_scale
         self._image_keys = {(node.name, region.key) for node in plan.nodes for region in node.regions if region.bulk}
-        pcie = {node.name: node.pcie_bits_per_s for node in plan.nodes}
-        self._paths = {address: PortPaths(port, pcie[port.node]) for address, port in self._wiring.ports.items()}
+        nodes = {node.name: node for node in plan.nodes}
+        self._designs = {name: node.host_design for name, node in nodes.items()}
+        self._paths = {
+            address: PortPaths(port, nodes[port.node].pcie_bits_per_s, self._designs[port.node])
+            for address, port in self._wiring.ports.items()
+        }
         self._memory = HostMemory(plan.nodes)
         self._ends = {key: self._make_end(key[0], connection) for key, connection in self._wiring.connections.items()}
 
@@ -102,6 +115,12 @@ class FlowWire:
         table = self._wiring.ports[connection.address].lanes or ONE_LANE
         lane = table.lane_of(connection.service_level)
         own, far = self._paths[connection.address], self._paths[connection.peer_address]
+        design = self._designs[node]
+        if own is far and design.copies != "cnic":
+            beside = design.copies == "copy_engine" and not design.pcie_classes
+            end = _End(node, connection, *(Channel((), BESIDE if beside else lane) for _ in range(2)))
+            end.copies = own
+            return end
         if own is far:
             return _End(node, connection, Channel(own.loop(), lane), Channel(own.loop(), lane))
         return _End(node, connection, Channel(own.up + far.down, lane), Channel(far.up + own.down, lane))
@@ -120,8 +139,8 @@ class FlowWire:
         work = _Work(take_data(verb))
         end.works.append(work)
         carried = self._carried(end, verb, size) if isinstance(verb, (Write, Send)) else 0
-        through = self._memory.crossed(node, end.connection.peer, verb) if isinstance(verb, Write) else ()
-        self._channels.send(now, end.requests, carried, partial(self._depart, end, work), through)
+        through, delay = self._inside(end, verb) if carried else ((), 0)
+        self._channels.send(now, end.requests, carried, partial(self._depart, end, work, delay), through)
 
     def wake(self, now: Nanoseconds) -> list[tuple[str, Message]]:
         """(node, completion or received SEND) of all that happened up to `now`, in order."""
@@ -142,17 +161,33 @@ class FlowWire:
             self._news_at = now
         self._news.append((node, message))
 
+    def _inside(self, end: _End, verb: Verb) -> tuple[tuple[FluidPort, ...], Nanoseconds]:
+        """What the data cross besides the wire, and by how much that makes them later."""
+        memories = self._memory.crossed(end.node, end.connection.peer, verb)
+        delay = self._memory.delay(memories)
+        if end.copies is None:
+            return memories, delay
+        from_host, to_host = self._memory.ends(end.node, verb)
+        return end.copies.copied(from_host=from_host, to_host=to_host) + memories, delay
+
+    def _latency(self, end: _End) -> Nanoseconds:
+        """Of the way to the peer; a copy within a node has that of its submission alone."""
+        return self._settings.latency if end.copies is None else 0
+
     def _carried(self, end: _End, verb: Verb, size: int) -> int:
         """True bytes of the frames that carry a message of `size` bytes, or of an image of so many."""
         if isinstance(verb, Write | Read) and (end.connection.peer, verb.remote.key) in self._image_keys:
             size *= self._byte_scale
+        if end.copies is not None:
+            return size
         return size + max(1, -(-size // self._wiring.path_mtu)) * PACKET_OVERHEAD + MESSAGE_OVERHEAD
 
     # --- the life of a verb -----------------------------------------------------------------------------------------
 
-    def _depart(self, end: _End, work: _Work, now: Nanoseconds) -> None:
+    def _depart(self, end: _End, work: _Work, delay: Nanoseconds, now: Nanoseconds) -> None:
         """The request's last bit has left."""
-        self._appointments.at(now + self._settings.latency, partial(self._arrive, end, work))
+        end.arrived = max(end.arrived, now + self._latency(end) + delay)
+        self._appointments.at(end.arrived, partial(self._arrive, end, work))
 
     def _arrive(self, end: _End, work: _Work, now: Nanoseconds) -> None:
         """The whole request is at the peer."""
@@ -172,8 +207,8 @@ class FlowWire:
             status = self._execute(now, end, work)
         if status is CompletionStatus.SUCCESS:
             answer = self._carried(end, work.verb, len(work.data)) if isinstance(work.verb, Read) else 0
-            through = self._memory.crossed(end.node, end.connection.peer, work.verb) if answer else ()
-            self._channels.send(now, end.answers, answer, partial(self._answered, end, work), through)
+            through, delay = self._inside(end, work.verb) if answer else ((), 0)
+            self._channels.send(now, end.answers, answer, partial(self._answered, end, work, delay), through)
             return
         end.failing = True
         if status is not CompletionStatus.LOCAL_LENGTH_ERROR:
@@ -204,9 +239,10 @@ class FlowWire:
             return CompletionStatus.REMOTE_ACCESS_ERROR
         return CompletionStatus.SUCCESS
 
-    def _answered(self, end: _End, work: _Work, now: Nanoseconds) -> None:
+    def _answered(self, end: _End, work: _Work, delay: Nanoseconds, now: Nanoseconds) -> None:
         """The answer's last bit has left the peer."""
-        self._appointments.at(now + self._settings.latency, partial(self._complete, end, work))
+        end.answered = max(end.answered, now + self._latency(end) + delay)
+        self._appointments.at(end.answered, partial(self._complete, end, work))
 
     def _complete(self, end: _End, work: _Work, now: Nanoseconds) -> None:
         if end.failed or end.works[0] is not work:
@@ -228,7 +264,7 @@ class FlowWire:
 
     def _refused(self, end: _End, status: CompletionStatus, now: Nanoseconds) -> None:
         """The NAK has left the peer, behind the answers before it."""
-        self._fail_at(now + self._settings.latency, end, status)
+        self._fail_at(max(end.answered, now + self._latency(end)), end, status)
 
     def _fail_at(self, moment: Nanoseconds, end: _End, status: CompletionStatus) -> None:
         end.failing = True

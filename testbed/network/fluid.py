@@ -9,6 +9,10 @@ arbiter of `testbed.network.arbiter` in the long run:
 2. lanes of the high table share what is left by weighted max-min (progressive filling);
 3. low lanes get the rest, again by weighted max-min.
 
+What crosses a port beside the NIC whose lanes arbitrate it (`BESIDE`: a GPU's copy engine on a PCIe link) takes turns
+with all of that NIC together, as requesters at a PCIe switch do: half of the port is its own, and more where the NIC
+leaves more.
+
 A lane's weight is split among its transfers at the port where there are more of them, so that a weight is the same
 at all ports and the filling exact for it. A port without lanes (host memory) has no weights and no floor of its own:
 what crosses it keeps the weight it has elsewhere, high lanes first. Order of summation is the order of posting;
@@ -24,6 +28,8 @@ from testbed.network.arbiter import LIMIT_UNITS, UNIT_BYTES, UNLIMITED
 from testbed.network.lanes import LaneTable
 from testbed.units import SECOND, Nanoseconds
 
+BESIDE: Final = -1
+"""In place of a lane: no lane's, and no table holds it back."""
 _WEIGHT_SCALE: Final = 1 << 32
 """Lane weights are multiplied by this before they are split, so that splitting keeps its precision."""
 
@@ -86,7 +92,7 @@ class Transfer:
         self.left = size_bytes * 8 * SECOND
         self.lane = lane
         self.ports = ports
-        shares = [port.shares for port in ports if port.shares is not None]
+        shares = [port.shares for port in ports if port.shares is not None and lane != BESIDE]
         self.high = all(one.high[lane] for one in shares)
         """Whether the high table of every port with lanes serves it."""
         self.weight = min((one.high[lane] or one.low[lane] for one in shares), default=1)
@@ -151,7 +157,8 @@ def share(transfers: Sequence[Transfer], frame_bytes: int) -> list[int]:
             if id(port) not in room:
                 room[id(port)] = port.rate_bits_per_s
                 counts[id(port)] = _count(port)
-    high = [place for place, transfer in enumerate(transfers) if transfer.high]
+    beside = [place for place, transfer in enumerate(transfers) if transfer.lane == BESIDE]
+    high = [place for place, transfer in enumerate(transfers) if transfer.high and transfer.lane != BESIDE]
     low = [place for place, transfer in enumerate(transfers) if not transfer.high]
     rates = [0] * len(transfers)
     if high and low:
@@ -162,15 +169,46 @@ def share(transfers: Sequence[Transfer], frame_bytes: int) -> list[int]:
             for port in ways[place]:
                 room[id(port)] -= floor
     weights = [_weight(transfer, way, counts) for transfer, way in zip(transfers, ways, strict=True)]
-    _fill(ways, weights, high, room, rates)
+    if not beside:
+        _fill(ways, weights, high, room, rates)
+        _fill(ways, weights, low, room, rates)
+        return rates
+    halves = _halves(transfers, beside, ways, weights, high, room)
+    _fill(halves, weights, sorted(high + beside), room, rates)
     _fill(ways, weights, low, room, rates)
+    _fill(ways, weights, beside, room, rates)
     return rates
 
 
+def _halves(
+    transfers: Sequence[Transfer],
+    beside: Sequence[int],
+    ways: Sequence[tuple[FluidPort, ...]],
+    weights: list[int],
+    high: Sequence[int],
+    room: dict[int, int],
+) -> list[tuple[FluidPort, ...]]:
+    """The ways with, for each that goes beside a NIC, a port of half the rate; it weighs as much as the NIC's high lanes.
+
+    Its half is what it gets while the NIC's lanes have something to send, high or low; the rest comes last.
+    """
+    halved = list(ways)
+    for place in beside:
+        ports = [port for port in transfers[place].ports if port.shares is not None]
+        against = [other for other in high if any(port in ways[other] for port in ports)]
+        weights[place] = sum(weights[other] for other in against) or _WEIGHT_SCALE
+        half = FluidPort(min(port.rate_bits_per_s for port in ports) // 2, None)
+        room[id(half)] = half.rate_bits_per_s
+        halved[place] = (*ways[place], half)
+    return halved
+
+
 def _count(port: FluidPort) -> dict[int, int]:
-    """How often each lane crosses a port."""
+    """How often each lane crosses a port; what goes beside the lanes is not counted where there are some."""
     counts: dict[int, int] = {}
     for transfer in port.transfers.values():
+        if transfer.lane == BESIDE and port.shares is not None:
+            continue
         times = 1 if port.shares is not None else transfer.ports.count(port)
         counts[transfer.lane] = counts.get(transfer.lane, 0) + times
     return counts

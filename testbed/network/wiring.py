@@ -14,6 +14,7 @@ import msgspec
 
 from testbed.machine import CompareSwap, FetchAdd, MachineError, Read, Send, Verb, Write
 from testbed.network.connection import Connection
+from testbed.network.host_design import HostDesign
 from testbed.network.lanes import LaneTable
 from testbed.network.memory_region import Access, LocalMemory, MemoryRegion, RegionTable
 from testbed.network.routes import Routes
@@ -99,6 +100,8 @@ class PlannedNode(Protocol):
     def pcie_bits_per_s(self) -> int: ...
     @property
     def dram_bits_per_s(self) -> int: ...
+    @property
+    def host_design(self) -> HostDesign: ...
 
 
 class WirePlan(Protocol):

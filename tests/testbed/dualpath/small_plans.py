@@ -49,6 +49,7 @@ def plan_of(
                 for place, each in enumerate(node.regions)
             ),
             pcie_bits_per_s=node.pcie_bits_per_s, dram_bits_per_s=node.dram_bits_per_s,
+            host_design=node.host_design,
         )
         for number, node in enumerate(outlines)
     )  # fmt: skip
