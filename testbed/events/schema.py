@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import ClassVar, TypeAlias, Union
 
+from testbed.events.blink_events import SchedulerRestarted, WatchdogCalmed, WatchdogFired, WatchdogGaveUp
 from testbed.events.fidelity_events import (
     CaptureFinished,
     ClockLate,
@@ -401,6 +402,7 @@ AnyEvent: TypeAlias = Union[  # noqa: UP007  # msgspec wants one flat tagged uni
     AgentStarted, AgentFinished,
     HostOperation, LaunchGap, GraphMeasured, ProcessorCalibrated, NeighbourStarted, NeighbourMeasured, NeighbourEnded,
     CountersMeasured, MitigationApplied,
+    WatchdogFired, WatchdogCalmed, WatchdogGaveUp, SchedulerRestarted,
 ]  # fmt: skip
 """The whole schema as one tagged union."""
 
