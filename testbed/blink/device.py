@@ -39,6 +39,10 @@ ILLEGAL_ADDRESS = "cudaErrorIllegalAddress"
 LAUNCH_FAILURE = "cudaErrorLaunchFailure"
 LIMIT_EXCEEDED = "fireAndForgetLimitExceeded"
 """Our name: the guide gives the limit but no code, the summary says "undefined"."""
+TAIL_LIMIT = 255
+"""CUDA's rule: tail launches pending in one execution of their parent."""
+TAIL_LIMIT_EXCEEDED = "tailLaunchLimitExceeded"
+"""Our name: the guide gives the limit but no code."""
 PARENT_ENDED = "schedulerEnded"
 """Our name: the scheduler returned without a tail launch, so nothing will ever run again."""
 DEVICE_LOST = "cudaErrorDevicesUnavailable"
@@ -52,6 +56,8 @@ class _Running(NamedTuple):
     """When it may begin: the launch has arrived."""
     finish: Nanoseconds | None
     """None while only the executor knows."""
+    gap: Nanoseconds = 0
+    """Between the end of what ran before and its start: a tail launch begins only then."""
 
 
 class EmulatedDevice:
@@ -74,12 +80,14 @@ class EmulatedDevice:
         self._executor: Executor = executor or ModelledExecutor(engine)
         self._scheduler = scheduler
         self._launch_cost = parameters.fire_and_forget_cost
+        self._host_cost = parameters.host_launch_cost
         self._tail_cost = parameters.tail_launch_cost
         self._running: deque[_Running] = deque()
         self._free_at: Nanoseconds = starts_at
         self._executions = 0
         self._executing = False
         self._fired = 0
+        self._tails: list[LaunchGraph] = []
         self._tail_enqueued = True
         self._tail_waits = False
         self._starts_at: Nanoseconds | None = starts_at
@@ -130,26 +138,40 @@ class EmulatedDevice:
             return self._refuse(work.launch, LAUNCH_FAILURE, f"the device faulted before: {self.fault}")
         if not self._executing:
             return self._break(work.launch, PARENT_ENDED, "a launch from a scheduler that has returned")
-        if self._fired >= FIRE_AND_FORGET_LIMIT:
+        if work.mode == "fire_and_forget" and self._fired >= FIRE_AND_FORGET_LIMIT:
             return self._break(work.launch, LIMIT_EXCEEDED, f"launch {self._fired + 1} of one parent execution")
         if work.graph not in self._graphs:
             return self._refuse(work.launch, INVALID_VALUE, f"{work.graph.name} was never captured for device launch")
-        if any(running.work.graph == work.graph for running in self._running):
+        if any(other.graph == work.graph for other in (*(running.work for running in self._running), *self._tails)):
             return self._refuse(work.launch, INVALID_VALUE, f"{work.graph.name} is still running")
         if problem := _misfit(work.graph, work):
             return self._break(work.launch, ILLEGAL_ADDRESS, problem)
-        self._fired += 1
+        if work.mode == "tail":
+            return self._enqueue_graph(work)
+        self._fired += work.mode == "fire_and_forget"
+        self._begin(work, now + (self._host_cost if work.mode == "host" else self._launch_cost), gap=0)
+        return ()
+
+    def _enqueue_graph(self, work: LaunchGraph) -> Effects:
+        """A tail launch of another graph: it runs when the parent is over, those enqueued first first."""
+        if self._tail_enqueued:
+            return self._refuse(work.launch, INVALID_VALUE, "a tail launch behind the self-relaunch is not modelled")
+        if len(self._tails) >= TAIL_LIMIT:
+            return self._refuse(work.launch, TAIL_LIMIT_EXCEEDED, f"{len(self._tails)} tail launches are pending")
+        self._tails.append(work)
+        return ()
+
+    def _begin(self, work: LaunchGraph, earliest: Nanoseconds, gap: Nanoseconds) -> None:
         time = self._executor.begin(work.launch, work.graph, work.lanes)
-        running = _Running(work, self._engine.sample(work.lanes), now + self._launch_cost, None)
+        running = _Running(work, self._engine.sample(work.lanes), earliest, None, gap)
         if time is not None:
             self.extrapolated_steps += time.extrapolated
             running = self._timed(running, time.duration)
         self._running.append(running)
-        return ()
 
     def _timed(self, running: _Running, duration: Nanoseconds) -> _Running:
         """The graph with its end, now that it is known how long it runs behind those before it."""
-        self._free_at = max(running.earliest, self._free_at) + duration
+        self._free_at = max(running.earliest, self._free_at + running.gap) + duration
         return running._replace(finish=self._free_at)
 
     def _settle(self, now: Nanoseconds, ended: Ended, out: list[Effect]) -> None:
@@ -186,7 +208,10 @@ class EmulatedDevice:
             return ()
         if not self._tail_enqueued:
             return self._break(0, PARENT_ENDED, "the scheduler returned without a tail launch")
-        # Children may still run; the tail launch waits for the last of them.
+        # Children may still run; the tail launches wait for the last of them, and each for the one before it.
+        tails, self._tails = self._tails, []
+        for work in tails:
+            self._begin(work, now + self._tail_cost, gap=self._tail_cost)
         last = self._running[-1].finish if self._running else now
         if last is None:
             self._tail_waits = True
@@ -207,6 +232,7 @@ class EmulatedDevice:
     def _break(self, launch: int, code: str, detail: str) -> Effects:
         self.fault = code
         self._running.clear()
+        self._tails.clear()
         self._executor.cancel()
         return self._refuse(launch, code, detail)
 

@@ -7,6 +7,8 @@ not success.
 
 from __future__ import annotations
 
+from typing import Literal, TypeAlias
+
 import msgspec
 
 from testbed.machine import Message
@@ -17,13 +19,18 @@ LAUNCH_MASK = (1 << 32) - 1
 TOKEN_MASK = (1 << 32) - 1
 
 
+LaunchMode: TypeAlias = Literal["fire_and_forget", "tail", "host"]
+"""How a step's graph is launched: `cudaStreamGraphFireAndForget`, `cudaStreamGraphTailLaunch`, or by the host."""
+
+
 class LaunchGraph(msgspec.Struct, frozen=True):
-    """Fire-and-forget launch of a captured graph with these input tensors (`cudaStreamGraphFireAndForget`)."""
+    """Launch of a captured graph with these input tensors."""
 
     launch: int
     """Number of the launch, not 0; the graph's sampling stamps its outputs with it."""
     graph: Graph
     lanes: tuple[Lane, ...]
+    mode: LaunchMode = "fire_and_forget"
 
 
 class TailLaunch(msgspec.Struct, frozen=True):

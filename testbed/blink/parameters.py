@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from testbed.blink.launches import LaunchMode
 from testbed.blink.ring import RingLayout
 from testbed.serving.graph_cache import (
     DECODE,
@@ -102,6 +103,12 @@ class BlinkParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Launch of a graph from the device. Summary: about 2 us."""
     tail_launch_cost: Nanoseconds = 5_500
     """Tail launch of the scheduler's own graph. Summary: about 5.5 us."""
+    launch_mode: LaunchMode = "fire_and_forget"
+    """How a step's graph is launched. Summary: Blink fires and forgets; `tail` enqueues each graph behind the
+    scheduler's own execution, `host` lets a thread of the host launch it (its time alone is modelled: no host node
+    takes part)."""
+    host_launch_cost: Nanoseconds = 14_000
+    """Launch of a graph by the host. Summary: 11 to 17 us, by the graph's topology; the middle."""
     graph_bytes: int = 2_500_000
     """HBM of one captured graph. Summary: 2 to 3 MB with TensorRT."""
 
@@ -144,6 +151,12 @@ class BlinkParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Where everything lies in the region "ring"; its `size` is the region's size."""
         return RingLayout(self.slots, self.input_arena_tokens, self.token_arena_tokens)
 
+    def launch_cost(self, mode: LaunchMode) -> Nanoseconds:
+        """What one launch of a graph takes."""
+        if mode == "host":
+            return self.host_launch_cost
+        return self.tail_launch_cost if mode == "tail" else self.fire_and_forget_cost
+
     def graphs(self) -> GraphCache:
         """The graphs that the host captures: one sequence a prefill, a dense grid for decode steps."""
         sequences = sequences_up_to(self.context())
@@ -161,5 +174,5 @@ _POSITIVE = (
 )  # fmt: skip
 _NOT_NEGATIVE = (
     "activation_bytes", "burst_window", "coalesce_gap_bytes", "tokenise_per_token", "service_level",
-    "fire_and_forget_cost", "tail_launch_cost", "idle_scan_limit",
+    "fire_and_forget_cost", "tail_launch_cost", "host_launch_cost", "idle_scan_limit",
 )  # fmt: skip

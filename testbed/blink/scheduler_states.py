@@ -11,7 +11,8 @@ class SchedulerState(Enum):
     """What the kernel is doing."""
 
     ABSENT = "absent"
-    """No execution runs: before the host's launch, and between a return and the tail launch that follows it."""
+    """No execution runs: before the host's launch, and between a return and the tail launch that follows it (with
+    launch mode `tail`, while each step's graph runs)."""
     SCANNING = "scanning"
     PREFILLING = "prefilling"
     DECODING = "decoding"
@@ -23,6 +24,9 @@ class SchedulerMove(Enum):
     """What changes it."""
 
     START = "start"
+    REJOIN_PREFILL = "rejoin_prefill"
+    """A tail launch of its own behind the prefill that it had enqueued: the output is there."""
+    REJOIN_DECODE = "rejoin_decode"
     LAUNCH_PREFILL = "launch_prefill"
     LAUNCH_DECODE = "launch_decode"
     COMPLETE_STEP = "complete_step"
@@ -36,11 +40,15 @@ SCHEDULER_TABLE: Transitions[SchedulerState, SchedulerMove] = Transitions(
     _S.ABSENT,
     {
         (_S.ABSENT, _M.START): _S.SCANNING,
+        (_S.ABSENT, _M.REJOIN_PREFILL): _S.PREFILLING,
+        (_S.ABSENT, _M.REJOIN_DECODE): _S.DECODING,
         (_S.SCANNING, _M.LAUNCH_PREFILL): _S.PREFILLING,
         (_S.SCANNING, _M.LAUNCH_DECODE): _S.DECODING,
         (_S.PREFILLING, _M.COMPLETE_STEP): _S.SCANNING,
         (_S.DECODING, _M.COMPLETE_STEP): _S.SCANNING,
         (_S.SCANNING, _M.RETURN): _S.ABSENT,
+        (_S.PREFILLING, _M.RETURN): _S.ABSENT,
+        (_S.DECODING, _M.RETURN): _S.ABSENT,
         (_S.ABSENT, _M.FAIL): _S.FAULTED,
         (_S.SCANNING, _M.FAIL): _S.FAULTED,
         (_S.PREFILLING, _M.FAIL): _S.FAULTED,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from testbed.blink.device import FIRE_AND_FORGET_LIMIT, EmulatedDevice
+from testbed.blink.device import FIRE_AND_FORGET_LIMIT, TAIL_LIMIT, EmulatedDevice
 from testbed.blink.launches import LaunchGraph, LaunchRefused, SchedulerReturned, SchedulerStarted, TailLaunch
 from testbed.blink.ring import RingView
 from testbed.events.schema import DeviceFaulted, TokensSampled
@@ -194,3 +194,49 @@ def test_it_counts_steps_that_no_table_covers() -> None:
     bench = Bench()
     bench.fire(0, context=20)
     assert bench.device.extrapolated_steps == 1
+
+
+def tail(bench: Bench, graph: Graph, launch: int, tokens: int = 20) -> Effects:
+    row = (Lane(0, 0, tokens, (104, 101), 1.0, 1.0, 0, True),)
+    return bench.device.submit(0, LaunchGraph(launch, graph, row, "tail"))
+
+
+def test_tail_launched_graphs_run_one_after_the_other_once_parent_and_children_are_over() -> None:
+    bench = Bench()
+    bench.fire(0)
+    child = COST.decode(4, 20).duration + LAUNCH
+    assert tail(bench, DECODE_2, 7) == ()
+    assert tail(bench, Graph(DECODE, 1, 128), 8) == ()
+    bench.device.submit(0, TailLaunch())
+    bench.device.submit(0, SchedulerReturned())
+    ends = [bench.finish(), bench.finish(), bench.finish()]
+    second = child + TAIL + COST.decode(2, 20).duration
+    third = second + TAIL + COST.decode(1, 20).duration
+    assert ends == [child, second, third]
+    assert bench.device.deadline() == third + TAIL
+    assert messages(bench.device.wake(third + TAIL)) == [SchedulerStarted(1)]
+
+
+def test_tail_launches_have_a_limit_of_their_own() -> None:
+    """As many graphs of as many shapes, since one graph cannot be enqueued twice."""
+    bench = Bench()
+    bench.device._graphs = small(max_batch=256, slots=256, context_tokens=4_096).graphs()
+    graphs = bench.device._graphs.decode.graphs[: TAIL_LIMIT + 1]
+    assert len(graphs) == TAIL_LIMIT + 1
+    for number, graph in enumerate(graphs[:-1], start=1):
+        assert tail(bench, graph, number) == ()
+    assert code_of(tail(bench, graphs[-1], 999)) == "tailLaunchLimitExceeded"
+
+
+def test_a_graph_behind_the_self_relaunch_is_refused() -> None:
+    bench = Bench()
+    bench.device.submit(0, TailLaunch())
+    assert code_of(tail(bench, DECODE_2, 3)) == "cudaErrorInvalidValue"
+
+
+def test_a_fault_forgets_what_was_enqueued() -> None:
+    bench = Bench()
+    tail(bench, DECODE_2, 3)
+    code_of(bench.device.submit(0, LaunchGraph(4, DECODE_4, ())))
+    assert bench.device.submit(0, SchedulerReturned()) == ()
+    assert bench.device.deadline() is None

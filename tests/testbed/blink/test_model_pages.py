@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from testbed.blink.parameters import BlinkParameters
-from testbed.blink.persistent_scheduler import SCHEDULER_TABLE
 from testbed.blink.request_tracker import STAGE_TABLE
+from testbed.blink.scheduler_states import SCHEDULER_TABLE
 from testbed.blink.slots import SLOT_TABLE
 from testbed.events.schema import BLINK_STEPS
 from testbed.serving.transitions import Transitions

@@ -148,7 +148,7 @@ def test_times_are_those_of_the_table() -> None:
     world = World()
     world.submit("a", "x" * 100, max_tokens=5)
     world.settle()
-    cost = world.scheduler._cost_model
+    cost = world.device._engine.cost_model
     launched = [(t, event) for t, _, event in world.events if isinstance(event, GraphLaunched)]
     published = [t for t, _, event in world.events if isinstance(event, TokensPublished)]
     for place, ((start, event), end) in enumerate(zip(launched, published, strict=True)):
