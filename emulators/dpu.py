@@ -35,7 +35,8 @@ async def live(node: AsyncNode) -> None:
     run = node.run
     ask_for_turns(DPU_TURN)
     failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    port = attach_front_end(node, deepseek_vocabulary(seen=bundled_text()), failed)
+    vocabulary = deepseek_vocabulary(seen=bundled_text(), tokeniser=parameters_of(run.plan).tokeniser)
+    port = attach_front_end(node, vocabulary, failed)
     application = make_application(port, dilation=run.plan.dilation)
     runner, _ = await listen(application, front_address(run.node), API_PORT)
     try:

@@ -6,6 +6,8 @@ true nanoseconds of the modelled hardware.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from testbed.blink.launches import LaunchMode
@@ -67,6 +69,10 @@ class BlinkParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     not stated; our choice."""
     submit_attempts: int = 8
     """Slots tried for one prompt when another front end is quicker. Our choice."""
+    tokeniser: Literal["fastokens", "huggingface"] = "fastokens"
+    """Library with which the emulated DPU's process really makes ids of text; the ids are the same. fastokens: flat
+    tables, a fixed handful of allocations a request, as the paper's tokeniser has none; huggingface: what vLLM and
+    SGLang have. Measured beside each other by `looplane bench tokenizer`. No part in a simulation's time."""
     tokenise_per_token: Nanoseconds = 100
     """Modelled time of the tokeniser on the DPU. Absolute times are not stated: about 1 us a token for HuggingFace's,
     divided by the summary's 8 to 19.7 times."""
