@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from testbed.blink.awaited import Awaited
-from testbed.blink.client_side import ClientSide
 from testbed.blink.holdings import Holdings
 from testbed.blink.parameters import BlinkParameters
 from testbed.blink.prompt_writer import Burst
@@ -39,6 +38,7 @@ from testbed.machine import (
     RemoteAddress,
     UnexpectedMessage,
 )
+from testbed.serving.client_side import ClientSide
 from testbed.serving.requests import Abandon, Finish, Submit
 from testbed.serving.tokens import Vocabulary
 from testbed.units import Nanoseconds
@@ -70,7 +70,7 @@ class FrontEnd:
         """`ring` is the region "ring" of the node `peer`; answers are delivered to the port `to` of this node."""
         self._layout = parameters.layout()
         self.holdings = Holdings(parameters)
-        self._client = ClientSide(to)
+        self._client = ClientSide[TrackedRequest](to)
         self._link = RingLink(peer, ring, parameters.service_level, TaskPool[Task](parameters.task_pool))
         self._submission = Submission(parameters, self._link, self.holdings, self._client, vocabulary)
         self._clearing = SlotClearing(self._link, self._layout, self.holdings, self._client)

@@ -10,8 +10,9 @@ from enum import Enum
 
 from testbed.blink.ring import ECHO_MASK, IGNORE_EOS, Descriptor, FinishReason, Progress
 from testbed.events.schema import RequestAbandoned, RequestServed
+from testbed.serving.client_side import Listener
 from testbed.serving.requests import Request
-from testbed.serving.tokens import TokenText, Vocabulary
+from testbed.serving.tokens import Vocabulary
 from testbed.serving.transitions import Transitions
 
 NOWHERE = -1
@@ -66,17 +67,12 @@ STAGE_TABLE: Transitions[Stage, StageMove] = Transitions(
 )
 
 
-class TrackedRequest:
+class TrackedRequest(Listener):
     """One request. Only the front end changes it, stages by `move` alone."""
 
     def __init__(self, request: Request, number: int, prompt: list[int], vocabulary: Vocabulary) -> None:
-        self.request = request
-        self.number = number
-        self.prompt = prompt
+        super().__init__(request, number, prompt, vocabulary)
         self.stage = STAGE_TABLE.first
-        self.text = TokenText(vocabulary)
-        self.listening = True
-        """False once the client is gone or has had its last message."""
         self.abandoned = False
         """The client listens no more, by its own will: what is still to be done for it is dropped."""
         self.satisfied = False

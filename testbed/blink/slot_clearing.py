@@ -12,7 +12,6 @@ from enum import Enum
 import numpy as np
 import numpy.typing as npt
 
-from testbed.blink.client_side import ClientSide
 from testbed.blink.holdings import Holdings
 from testbed.blink.request_tracker import StageMove, TrackedRequest
 from testbed.blink.ring import FinishReason, RingLayout
@@ -30,6 +29,7 @@ from testbed.blink.slots import (
     with_cancel,
 )
 from testbed.machine import Effect, Emit
+from testbed.serving.client_side import ClientSide
 
 
 class Verdict(Enum):
@@ -61,7 +61,9 @@ def next_step(word: int, incarnation: int, *, finishing: bool) -> int | Verdict:
 class SlotClearing:
     """The requests whose slots are being emptied."""
 
-    def __init__(self, link: RingLink, layout: RingLayout, holdings: Holdings, client: ClientSide) -> None:
+    def __init__(
+        self, link: RingLink, layout: RingLayout, holdings: Holdings, client: ClientSide[TrackedRequest]
+    ) -> None:
         self._link = link
         self._layout = layout
         self._holdings = holdings

@@ -6,13 +6,11 @@ It posts through the link and answers completions; what happens to a request onc
 from __future__ import annotations
 
 import heapq
-import math
 from collections import deque
 
 import numpy as np
 import numpy.typing as npt
 
-from testbed.blink.client_side import ClientSide
 from testbed.blink.holdings import Holdings
 from testbed.blink.parameters import BlinkParameters
 from testbed.blink.prompt_writer import Burst
@@ -28,39 +26,11 @@ from testbed.events.schema import (
     SlotSought,
 )
 from testbed.machine import Effect, Emit
+from testbed.serving.client_side import ClientSide
+from testbed.serving.intake import Intake, Refusal
 from testbed.serving.requests import Request
 from testbed.serving.tokens import Vocabulary
 from testbed.units import Nanoseconds
-
-HOTTEST = 100.0
-"""Highest temperature that is taken; beyond it every token is as likely as any other anyway."""
-
-
-LEAST_TOP_P = 1e-45
-"""Lowest top_p that is taken: a descriptor holds it as a 32-bit float, and what is far smaller would be 0 there."""
-
-
-def problem_with(request: Request) -> str | None:
-    """What makes a request invalid, or None."""
-    sampling = request.sampling
-    if request.max_tokens < 1:
-        return f"max_tokens must be at least 1, not {request.max_tokens}"
-    if not (math.isfinite(sampling.temperature) and 0 <= sampling.temperature <= HOTTEST):
-        return f"temperature must be 0 to {HOTTEST:g}, not {sampling.temperature}"
-    if not 0 < sampling.top_p <= 1:
-        return f"top_p must be above 0 and at most 1, not {sampling.top_p}"
-    if sampling.top_p < LEAST_TOP_P:
-        return f"top_p must be at least {LEAST_TOP_P:g} (it is carried as a 32-bit float), not {sampling.top_p}"
-    return None
-
-
-class _TooLong(Exception):
-    """A prompt that the context cannot hold, whatever else is in it."""
-
-    def __init__(self, length: int, unit: str) -> None:
-        self.length = length
-        self.unit = unit
-        super().__init__(length, unit)
 
 
 class Submission:
@@ -71,12 +41,12 @@ class Submission:
         parameters: BlinkParameters,
         link: RingLink,
         holdings: Holdings,
-        client: ClientSide,
+        client: ClientSide[TrackedRequest],
         vocabulary: Vocabulary,
     ) -> None:
         self._parameters = parameters
         self._layout: RingLayout = parameters.layout()
-        self._context = parameters.context()
+        self._intake = Intake(vocabulary, parameters.context())
         self._link = link
         self._holdings = holdings
         self._client = client
@@ -103,16 +73,9 @@ class Submission:
         if self._client.find(name) is not None:
             self._client.turn_away(number, name, "invalid_request", f"a request named {name} is being served", out)
             return
-        if problem := problem_with(request):
-            self._client.turn_away(number, name, "invalid_request", problem, out)
-            return
-        try:
-            prompt = self._tokens_of(request)
-        except _TooLong as too_long:
-            self._client.turn_away(number, name, *self._too_long(too_long.length, too_long.unit, request), out)
-            return
-        except KeyError as error:
-            self._client.turn_away(number, name, "invalid_request", f"there is no token {error}", out)
+        prompt = self._intake.read(request)
+        if isinstance(prompt, Refusal):
+            self._client.turn_away(number, name, *prompt, out)
             return
         tracked = TrackedRequest(request, number, prompt, self._vocabulary)
         self._client.join(tracked)
@@ -184,19 +147,6 @@ class Submission:
             self.advance(now, out)
         return False
 
-    def _tokens_of(self, request: Request) -> list[int]:
-        """The prompt's ids: the client's own, or the text's. Raises _TooLong, and KeyError for an id that is none."""
-        if request.prompt_ids:
-            if len(request.prompt_ids) > self._context:
-                raise _TooLong(len(request.prompt_ids), "tokens")
-            for token in request.prompt_ids:
-                self._vocabulary.token_bytes(token)
-            return list(request.prompt_ids)
-        # So long a text cannot fit whatever its tokens are: it is not worth the tokeniser's time.
-        if len(request.prompt) // self._vocabulary.longest_token_bytes > self._context:
-            raise _TooLong(len(request.prompt), "characters")
-        return self._vocabulary.encode(request.prompt)
-
     def _is_due(self, now: Nanoseconds) -> bool:
         return self._flush_at is not None and self._flush_at <= now
 
@@ -206,20 +156,14 @@ class Submission:
         tracked.move(StageMove.TOKENISE)
         tokens, request = len(tracked.prompt), tracked.request
         out.append(Emit(RequestTokenised(tracked.number, tokens)))
-        if not tokens:
-            self._client.refuse(tracked, "invalid_request", "the prompt is empty", out)
-        elif tokens + request.max_tokens > self._context:
-            self._client.refuse(tracked, *self._too_long(tokens, "tokens", request), out)
+        if refusal := self._intake.misfit(request, tracked.prompt):
+            self._client.refuse(tracked, *refusal, out)
         elif tokens > self._layout.input_tokens or request.max_tokens > self._layout.token_tokens:
             self._client.refuse(tracked, "context_length_exceeded", "prompt or answer is larger than its arena", out)
         else:
             self._waiting.append(tracked)
             return
         self._drop(tracked, out)
-
-    def _too_long(self, length: int, unit: str, request: Request) -> tuple[str, str]:
-        asked = f"{length} {unit} of prompt and {request.max_tokens} tokens of answer"
-        return "context_length_exceeded", f"{asked} are more than the model's {self._context} tokens"
 
     def _assign(self, now: Nanoseconds, out: list[Effect]) -> None:
         """Steps 3 and 4, in order of arrival."""

@@ -5,7 +5,6 @@ from itertools import product
 import numpy as np
 import pytest
 
-from testbed.blink.client_side import ClientSide
 from testbed.blink.holdings import Holdings
 from testbed.blink.request_tracker import Stage, TrackedRequest
 from testbed.blink.ring_link import RingLink, Swap, Task
@@ -13,6 +12,7 @@ from testbed.blink.slot_clearing import SlotClearing, Verdict, next_step
 from testbed.blink.slots import CANCEL, CANCELLABLE, SlotState, pack
 from testbed.blink.task_pool import TaskPool
 from testbed.machine import CompareSwap, Completion, Effect, RemoteAddress
+from testbed.serving.client_side import ClientSide
 from testbed.serving.requests import Request
 from testbed.serving.tokens import ByteVocabulary
 from tests.testbed.blink.world import small
@@ -46,7 +46,7 @@ def test_a_read_that_is_older_than_the_news_is_not_acted_upon() -> None:
     parameters = small()
     holdings, pool = Holdings(parameters), TaskPool[Task](8)
     link = RingLink("gpu0", RemoteAddress(0, 1), 0, pool)
-    clearing = SlotClearing(link, parameters.layout(), holdings, ClientSide("api"))
+    clearing = SlotClearing(link, parameters.layout(), holdings, ClientSide[TrackedRequest]("api"))
     empty = np.zeros(16, np.uint64)
     holdings.slots.refresh(0, holdings.slots.begin_refresh(), empty)
     tracked = TrackedRequest(Request("a", "", 5), 1, [1, 2], ByteVocabulary())
