@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from testbed.network.host_design import Copies
 from testbed.serving.agentic_models import AGENTIC_MODELS
 from testbed.units import MICROSECOND, MILLISECOND, SECOND, Nanoseconds
 
@@ -128,12 +129,20 @@ class DualPathParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     the gain must vanish."""
 
     # --- moving KV ----------------------------------------------------------------------------------------------
-    copy: Literal["cnic", "copy_engine"] = "cnic"
-    """Host-device copies: RDMA WRITE by CNIC loop-back (paper), or the GPU's copy engine, which no lane isolates."""
+    copy: Copies = "cnic"
+    """Host-device copies: RDMA WRITE by CNIC loop-back (paper), the GPU's copy engine, which no lane isolates, or
+    `nic_integrated`, an engine on the NIC that crosses PCIe once, in the NIC's lanes (what-if of the paper's hardware
+    section). What differs on the PCIe link is in the simulated model alone."""
     submit_time: Duration = 1 * MICROSECOND
     """To post one RDMA WRITE without batching. Paper, A.1: about 1 us."""
     copy_engine_time: Duration = 6 * MICROSECOND
     """To submit one cudaMemcpyAsync. Paper, A.1: 5-7 us."""
+    integrated_submit_time: Duration = 200
+    """To submit a copy to an engine on the NIC itself. A what-if, so no source; our choice: a fifth of an RDMA WRITE's,
+    a descriptor without a queue pair."""
+    pcie_qos: bool = False
+    """PCIe with traffic classes: copies by the copy engine go in the lane of KV there and give way to collectives.
+    What-if of the paper's hardware section; today's GPUs have none (A.1). Simulated model only."""
     doorbell_batch: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 16
     """WRITEs that share one doorbell, and one `submit_time`. Paper: "doorbell batching amortises"; size ours."""
     decode_landing: Literal["buffer", "hbm"] = "buffer"
@@ -150,6 +159,15 @@ class DualPathParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     1.5 TB a node)."""
     dram_pool_squeeze_bytes: Annotated[int, msgspec.Meta(ge=0, le=10**13)] = 0
     """What optimizer state takes of it (RL training, 1.14)."""
+    cxl: Literal["none", "buffers", "pool"] = "none"
+    """What lies in memory behind CXL instead of DRAM: the PE and DE buffers, or the KV pool (`dram_pool_bytes`), then a
+    tier between storage and the buffers in DRAM. What-if of the paper's hardware section; simulated model only."""
+    cxl_gbyte_s: Annotated[float, msgspec.Meta(ge=0.001)] = 64.0
+    """CXL memory of a node, reads and writes together, GB/s. Our choice: one link of 16 lanes at 32 GT/s (CXL 2.0 on
+    PCIe 5.0) has 64 GB/s each way; that both ways share it is on the slow side, as a device of two DDR5 channels is."""
+    cxl_latency: Annotated[Nanoseconds, msgspec.Meta(ge=0, le=SECOND)] = 200
+    """By which each transfer out of or into CXL memory comes later. Our choice, the order of one load; a transfer of
+    many KB does not wait for each of its lines."""
     affinity_slack_tokens: Annotated[int, msgspec.Meta(ge=0)] = 8_192
     """How far behind the others, in tokens, the engine with the longest prefix may be and is still taken. Ours."""
     fetch_percent: Annotated[int, msgspec.Meta(ge=1, le=100)] = 100

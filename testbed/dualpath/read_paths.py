@@ -13,6 +13,9 @@ from typing import Literal
 
 import msgspec
 
+from testbed.dualpath.parameters import DualPathParameters
+from testbed.network.host_design import Copies
+
 
 class Hop(msgspec.Struct, frozen=True):
     """One row of `HOPS`."""
@@ -24,14 +27,52 @@ class Hop(msgspec.Struct, frozen=True):
     repeats: Literal["once", "layers"]
     """How often for one turn."""
     crossed: tuple[str, ...]
-    """Resources that the bytes cross, with {source} and {target} as NODE.PORT and {source_node}, {target_node}."""
+    """Resources that the bytes cross, with {source} and {target} as NODE.PORT and {source_node}, {target_node}; {up},
+    {down} and {within} are what a copy of that direction crosses, {buffer} and {pool} the memory that these lie in."""
 
 
-_STORAGE_READ = ("{source}.snic_tx", "{target}.snic_rx", "{target_node}.dram")
-_UP = ("{source_node}.dram", "{source}.cnic_read", "{target}.cnic_write")
-"""Host to device, or the other way about, by CNIC loop-back."""
-_DOWN = ("{source}.cnic_read", "{target}.cnic_write", "{target_node}.dram")
-_TO_BUFFER = ("{source}.cnic_read", "{source}.wire", "{target}.wire", "{target}.cnic_write", "{target_node}.dram")
+class DataPath(msgspec.Struct, frozen=True):
+    """What of a system's data path may be other than the paper's."""
+
+    copies: Copies = "cnic"
+    buffer: Literal["dram", "cxl"] = "dram"
+    """The memory that PE and DE buffers lie in."""
+    pool: Literal["dram", "cxl"] = "dram"
+    """That of the KV pool, where there is one."""
+
+
+PAPERS_PATH = DataPath()
+
+
+def data_path(parameters: DualPathParameters) -> DataPath:
+    """The data path of a system."""
+    return DataPath(
+        copies=parameters.copy,
+        buffer="cxl" if parameters.cxl == "buffers" else "dram",
+        pool="cxl" if parameters.cxl == "pool" else "dram",
+    )
+
+
+_BOTH_WAYS = ("{source}.cnic_read", "{target}.cnic_write")
+_COPIES: Mapping[Copies, Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "cnic": dict.fromkeys(("{up}", "{down}", "{within}"), _BOTH_WAYS),
+        "copy_engine": {
+            "{up}": ("{source}.copy_engine", "{target}.cnic_write"),
+            "{down}": ("{source}.copy_engine", "{source}.cnic_read"),
+            "{within}": ("{source}.copy_engine", *_BOTH_WAYS),
+        },
+        "nic_integrated": {
+            "{up}": ("{target}.cnic_write",), "{down}": ("{source}.cnic_read",), "{within}": _BOTH_WAYS,
+        },
+    }
+)  # fmt: skip
+"""A loop-back crosses the CNIC's PCIe link both ways, others cross it once, towards their target; bytes that stay in
+host memory come and go."""
+_STORAGE_READ = ("{source}.snic_tx", "{target}.snic_rx", "{target_node}.{buffer}")
+_UP = ("{source_node}.{buffer}", "{up}")
+"""Host to device."""
+_TO_BUFFER = ("{source}.cnic_read", "{source}.wire", "{target}.wire", "{target}.cnic_write", "{target_node}.{buffer}")
 _TO_HBM = ("{source}.cnic_read", "{source}.wire", "{target}.wire", "{target}.cnic_write")
 
 HOPS: Mapping[str, Hop] = MappingProxyType(
@@ -42,33 +83,41 @@ HOPS: Mapping[str, Hop] = MappingProxyType(
         "pe5-7-hbm": Hop("PE HBM to DE HBM, hit and miss", "layer", "layers", _TO_HBM),
         "pe8-9": Hop("DE buffer to DE HBM", "full", "once", _UP),
         "de1-2": Hop("storage to DE buffer", "full", "once", _STORAGE_READ),
-        "de3-5": Hop("DE buffer to PE HBM", "layer", "layers", ("{source_node}.dram", *_TO_HBM)),
+        "de3-5": Hop("DE buffer to PE HBM", "layer", "layers", ("{source_node}.{buffer}", *_TO_HBM)),
         "de3-5-hbm": Hop("earlier chunks, DE HBM to PE HBM", "layer", "layers", _TO_HBM),
         "de-miss": Hop("PE HBM to DE buffer, miss only", "layer", "layers", _TO_BUFFER),
         "de-miss-hbm": Hop("PE HBM to DE HBM, miss only", "layer", "layers", _TO_HBM),
         "de6-7": Hop("DE buffer to DE HBM", "full", "once", _UP),
-        "persist-copy": Hop("DE HBM to DE buffer", "full", "once", _DOWN),
+        "persist-copy": Hop("DE HBM to DE buffer", "full", "once", ("{down}", "{target_node}.{buffer}")),
         "persist-write": Hop(
-            "DE buffer to storage", "full", "once", ("{source_node}.dram", "{source}.snic_tx", "{target}.snic_rx")
+            "DE buffer to storage", "full", "once", ("{source_node}.{buffer}", "{source}.snic_tx", "{target}.snic_rx")
         ),
-        "pool-local": Hop("DRAM pool to buffer of its own node", "full", "once", ("{source_node}.dram", *_DOWN)),
-        "pool-remote": Hop("DRAM pool to buffer of another node", "full", "once", ("{source_node}.dram", *_TO_BUFFER)),
+        "pool-local": Hop(
+            "DRAM pool to buffer of its own node", "full", "once",
+            ("{source_node}.{pool}", "{within}", "{target_node}.{buffer}"),
+        ),
+        "pool-remote": Hop(
+            "DRAM pool to buffer of another node", "full", "once", ("{source_node}.{pool}", *_TO_BUFFER)
+        ),
         "replicate": Hop("storage to storage", "full", "once", ("{source}.snic_tx", "{target}.snic_rx")),
     }
-)
+)  # fmt: skip
 """Every hop. `-hbm` rows stand where KV lands straight in the decode engine's HBM (`decode_landing`), `pool-` rows
 where there is a DRAM pool."""
 
 
-def crossed(hop: str, source: str, target: str) -> tuple[str, ...]:
+def crossed(hop: str, source: str, target: str, path: DataPath = PAPERS_PATH) -> tuple[str, ...]:
     """Resources that a transfer of `hop` crosses between two ports, as pe0.cnic3. Raises KeyError for no hop."""
+    copies = _COPIES[path.copies]
     names = {
+        "buffer": path.buffer,
+        "pool": path.pool,
         "source": source,
         "target": target,
         "source_node": source.partition(".")[0],
         "target_node": target.partition(".")[0],
     }
-    return tuple(template.format(**names) for template in HOPS[hop].crossed)
+    return tuple(name.format(**names) for template in HOPS[hop].crossed for name in copies.get(template, (template,)))
 
 
 class TurnShape(msgspec.Struct, frozen=True):
@@ -111,7 +160,13 @@ def hop_blocks(turn: TurnShape, block_tokens: int, landing: str = "buffer", repl
 
 
 def bytes_by_resource(
-    turns: Sequence[TurnShape], *, block_tokens: int, full_bytes: int, landing: str = "buffer", replicas: int = 1
+    turns: Sequence[TurnShape],
+    *,
+    block_tokens: int,
+    full_bytes: int,
+    landing: str = "buffer",
+    replicas: int = 1,
+    path: DataPath = PAPERS_PATH,
 ) -> dict[str, int]:
     """True bytes of KV that these turns send over each kind of resource.
 
@@ -121,7 +176,7 @@ def bytes_by_resource(
     total: dict[str, int] = {}
     for turn in turns:
         for hop, blocks in hop_blocks(turn, block_tokens, landing, replicas).items():
-            for resource in crossed(hop, *ENDS[hop]):
+            for resource in crossed(hop, *ENDS[hop], path):
                 total[resource] = total.get(resource, 0) + blocks * full_bytes
     return total
 

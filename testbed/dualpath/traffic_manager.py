@@ -3,9 +3,10 @@
 Every GPU transfer goes through the CNIC as RDMA WRITE on the KV service level, host-device copies as CNIC loop-back;
 storage traffic is READs and WRITEs through the SNIC. Others of the node ask by `Move` and `Pull` and are answered once,
 whatever happens. WRITEs that wait at a port when its doorbell is rung share it, and one `submit_time`. With
-`copy = "copy_engine"` host-device copies pass the NIC by. A message is cut where it is longer than a staging area
-should hold, and what is outstanding is bounded, for each queue pair and for the node, so that letters and collectives
-never wait behind KV in a software queue, where no lane helps them.
+`copy = "copy_engine"` host-device copies pass the NIC by; with `nic_integrated` they have a doorbell of their own. A
+message is cut where it is longer than a staging area should hold, and what is outstanding is bounded, for each queue
+pair and for the node, so that letters and collectives never wait behind KV in a software queue, where no lane helps
+them.
 
 It knows regions and queue pairs by name, no blocks' contents, no turn and no engine.
 """
@@ -18,11 +19,12 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from testbed.dualpath.blocks import BlockShape
-from testbed.dualpath.copy_engine import CopyEngines
+from testbed.dualpath.copy_engine import Copy, CopyEngines
 from testbed.dualpath.local_messages import TRAFFIC, Move, Moved, Piece, Pull, Pulled
 from testbed.dualpath.parameters import DualPathParameters
-from testbed.dualpath.read_paths import crossed
+from testbed.dualpath.read_paths import crossed, data_path
 from testbed.dualpath.service_levels import KV
+from testbed.dualpath.transfer_queues import Job, Pair, Part, Port
 from testbed.events.kv_events import TransferFinished
 from testbed.events.schema import VerbFailed
 from testbed.machine import (
@@ -59,58 +61,11 @@ class TrafficLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Most of the node; one message always goes."""
 
 
-class _Job:
-    """A move or pull and how far it is."""
-
-    __slots__ = ("began", "failure", "left", "message", "received")
-
-    def __init__(self, message: Move | Pull) -> None:
-        self.message = message
-        self.left = 0
-        """Parts not yet answered, or not yet given up."""
-        self.began: Nanoseconds | None = None
-        self.failure = ""
-        self.received: dict[int, bytes] = {}
-
-
-class _Part:
-    """Bytes `first` to `first + length` of a job: one work request."""
-
-    __slots__ = ("first", "job", "length")
-
-    def __init__(self, job: _Job, first: int, length: int) -> None:
-        self.job = job
-        self.first = first
-        self.length = length
-
-
-class _Pair:
-    """What waits for and what is out on one queue pair."""
-
-    __slots__ = ("bytes_out", "messages_out", "port", "waiting")
-
-    def __init__(self, port: _Port) -> None:
-        self.port = port
-        self.waiting: deque[_Part] = deque()
-        self.bytes_out = 0
-        self.messages_out = 0
-
-
-class _Port:
-    """One NIC port: its queue pairs that have something waiting, in turn, and its doorbell."""
-
-    __slots__ = ("pairs", "ring_at", "turn")
-
-    def __init__(self) -> None:
-        self.pairs: dict[str, _Pair] = {}
-        self.turn: deque[_Pair] = deque()
-        self.ring_at: Nanoseconds | None = None
-
-
 class TrafficManager:
     """See the head of this file.
 
     `memories` are the node's regions, `regions` the same as the plan has them (a copy engine finds its target there).
+    `pcie_on_wire`: the wire has PCIe links and carries a copy engine's bytes; else they take the link's time alone.
     """
 
     name = TRAFFIC
@@ -124,32 +79,42 @@ class TrafficManager:
         memories: Mapping[str, LocalMemory],
         regions: Iterable[PlannedRegion] = (),
         limits: TrafficLimits | None = None,
+        pcie_on_wire: bool = False,
     ) -> None:
         self._node = node
         self._shape = shape
         self._memories = memories
         self._regions = _table(regions, memories)
         self._limits = limits or TrafficLimits()
+        self._path = data_path(parameters)
         self._submit_time = parameters.submit_time
+        self._integrated_submit_time = parameters.integrated_submit_time
         self._batch = parameters.doorbell_batch
         self._engines: CopyEngines | None = None
+        self._pcie_on_wire = pcie_on_wire
         if parameters.copy == "copy_engine":
-            self._engines = CopyEngines(parameters.copy_engine_time, round(parameters.pcie_gbyte_s * GBYTE_PER_S))
-        self._ports: dict[str, _Port] = {}
+            rate = None if pcie_on_wire else round(parameters.pcie_gbyte_s * GBYTE_PER_S)
+            self._engines = CopyEngines(parameters.copy_engine_time, rate)
+        self._carried: dict[int, Copy] = {}
+        """Copies that the wire carries, by ticket."""
+        self._ports: dict[tuple[str, bool], Port] = {}
+        """By interface, and whether it is the doorbell of an engine on the NIC."""
         self._ticket = _TICKETS
-        self._out: dict[int, tuple[_Part, _Pair]] = {}
+        self._out: dict[int, tuple[Part, Pair]] = {}
         self._bytes_out = 0
         self._effects: list[Effect] = []
 
     def receive(self, now: Nanoseconds, message: Message) -> Effects:
         """Takes a `Move`, a `Pull` or the completion of one of its verbs. Raises `UnexpectedMessage`."""
         match message:
-            case Move() if self._engines is not None and message.peer == f"{self._node}.{message.interface}":
+            case Move() if self._engines is not None and self._is_copy(message):
                 self._copy(now, message, self._engines)
             case Move() | Pull():
                 self._queue(now, message)
             case Completion() if message.ticket in self._out:
                 self._completed(now, message)
+            case Completion() if self._engines is not None and message.ticket in self._carried:
+                self._arrived(now, message, self._engines)
             case _:
                 raise UnexpectedMessage(self.name, message)
         return self._take_effects()
@@ -157,7 +122,7 @@ class TrafficManager:
     def wake(self, now: Nanoseconds) -> Effects:
         """Rings the doorbells that are due and ends copies."""
         if self._engines is not None:
-            self._engines.wake(now)
+            self._copies_due(now, self._engines)
         self._ring_due(now)
         return self._take_effects()
 
@@ -171,17 +136,17 @@ class TrafficManager:
     # --- to the NIC -------------------------------------------------------------------------------------------------
 
     def _queue(self, now: Nanoseconds, message: Move | Pull) -> None:
-        job = _Job(message)
+        job = Job(message)
         size = message.length if isinstance(message, Pull) else _size(message)
-        port = self._ports.setdefault(message.interface, _Port())
+        port = self._port(message)
         pair = port.pairs.get(message.peer)
         if pair is None:
-            pair = port.pairs[message.peer] = _Pair(port)
+            pair = port.pairs[message.peer] = Pair(port)
         if not pair.waiting and size:
             port.turn.append(pair)
         step = self._limits.message_bytes
         for first in range(0, size, step):
-            pair.waiting.append(_Part(job, first, min(step, size - first)))
+            pair.waiting.append(Part(job, first, min(step, size - first)))
             job.left += 1
         if not size:
             self._answer(job)
@@ -189,12 +154,24 @@ class TrafficManager:
         self._arm(now, port)
         self._ring_due(now)
 
-    def _arm(self, now: Nanoseconds, port: _Port) -> None:
-        """A doorbell takes `submit_time` and is begun as soon as something may go."""
-        if port.ring_at is None and any(self._may_go(pair) for pair in port.turn):
-            port.ring_at = now + self._submit_time
+    def _port(self, message: Move | Pull) -> Port:
+        integrated = self._path.copies == "nic_integrated" and self._is_copy(message)
+        port = self._ports.get((message.interface, integrated))
+        if port is None:
+            time = self._integrated_submit_time if integrated else self._submit_time
+            port = self._ports[message.interface, integrated] = Port(message.interface, time)
+        return port
 
-    def _may_go(self, pair: _Pair) -> bool:
+    def _is_copy(self, message: Move | Pull) -> bool:
+        """From a port to itself."""
+        return message.peer == f"{self._node}.{message.interface}"
+
+    def _arm(self, now: Nanoseconds, port: Port) -> None:
+        """A doorbell takes its port's submit time and is begun as soon as something may go."""
+        if port.ring_at is None and any(self._may_go(pair) for pair in port.turn):
+            port.ring_at = now + port.submit_time
+
+    def _may_go(self, pair: Pair) -> bool:
         limits, length = self._limits, pair.waiting[0].length
         if pair.messages_out >= limits.pair_messages:
             return False
@@ -204,13 +181,13 @@ class TrafficManager:
 
     def _ring_due(self, now: Nanoseconds) -> None:
         """However late the call is, the next doorbell begins where the last one ended."""
-        for interface, port in self._ports.items():
+        for port in self._ports.values():
             while port.ring_at is not None and port.ring_at <= now:
                 rung, port.ring_at = port.ring_at, None
-                self._ring(now, interface, port)
+                self._ring(now, port)
                 self._arm(rung, port)
 
-    def _ring(self, now: Nanoseconds, interface: str, port: _Port) -> None:
+    def _ring(self, now: Nanoseconds, port: Port) -> None:
         """Posts what one doorbell covers, a message of each queue pair in turn."""
         held = 0
         room = self._batch
@@ -226,9 +203,9 @@ class TrafficManager:
             port.turn.rotate(-1)
             if not pair.waiting:
                 port.turn.remove(pair)
-            self._post(now, interface, pair, part)
+            self._post(now, pair, part)
 
-    def _post(self, now: Nanoseconds, interface: str, pair: _Pair, part: _Part) -> None:
+    def _post(self, now: Nanoseconds, pair: Pair, part: Part) -> None:
         self._ticket += 1
         pair.bytes_out += part.length
         pair.messages_out += 1
@@ -237,23 +214,30 @@ class TrafficManager:
         if part.job.began is None:
             part.job.began = now
         message = part.job.message
-        remote = message.remote.at(part.first)
         if isinstance(message, Pull):
-            verb: Read | Write = Read(
-                self._ticket, message.peer, KV, interface=interface, remote=remote, length=part.length
-            )
+            remote, ticket = message.remote.at(part.first), self._ticket
+            read = Read(ticket, message.peer, KV, interface=message.interface, remote=remote, length=part.length)
+            self._effects.append(read)
         else:
-            source = message.pieces[0].region if message.pieces else ""
-            data = self._gather(message, part)
-            verb = Write(self._ticket, message.peer, KV, interface=interface, remote=remote, data=data, source=source)
-        self._effects.append(verb)
+            self._effects.append(self._write(message, part.first, part.length))
 
-    def _gather(self, message: Move, part: _Part) -> bytes | memoryview:
+    def _write(self, message: Move, first: int, length: int) -> Write:
+        return Write(
+            self._ticket,
+            message.peer,
+            KV,
+            interface=message.interface,
+            remote=message.remote.at(first),
+            data=self._gather(message, first, length),
+            source=message.pieces[0].region if message.pieces else "",
+        )
+
+    def _gather(self, message: Move, first: int, length: int) -> bytes | memoryview:
         if not message.pieces:
-            return memoryview(message.data)[part.first : part.first + part.length]
+            return memoryview(message.data)[first : first + length]
         views = [
             self._memories[piece.region].view[piece.offset : piece.offset + piece.length]
-            for piece in _within(message.pieces, part.first, part.length)
+            for piece in _within(message.pieces, first, length)
         ]
         return views[0] if len(views) == 1 else b"".join(views)
 
@@ -278,7 +262,7 @@ class TrafficManager:
             self._arm(now, port)
         self._ring_due(now)
 
-    def _give_up(self, pair: _Pair, job: _Job) -> None:
+    def _give_up(self, pair: Pair, job: Job) -> None:
         """What is not posted of a job that has failed is not tried."""
         waited = bool(pair.waiting)
         left = [part for part in pair.waiting if part.job is not job]
@@ -289,10 +273,10 @@ class TrafficManager:
         kind = "read" if isinstance(job.message, Pull) else "write"
         self._effects.append(Emit(VerbFailed(kind, job.message.peer, job.failure)))
 
-    def _answer(self, job: _Job) -> None:
+    def _answer(self, job: Job) -> None:
         message = job.message
         if job.began is not None and not job.failure:
-            self._finished(message, job.began, crossed(message.hop, *self._ends(message)))
+            self._finished(message, job.began)
         if isinstance(message, Pull):
             data = b"".join(job.received[first] for first in sorted(job.received)) if not job.failure else b""
             self._effects.append(Deliver(message.owner, Pulled(message.ticket, data, job.failure)))
@@ -303,22 +287,46 @@ class TrafficManager:
 
     def _copy(self, now: Nanoseconds, message: Move, engines: CopyEngines) -> None:
         size = _size(message)
-        true_bytes = self._shape.true_bytes(size)
+        engines.start(now, Copy(message.interface, message, max(1, len(message.pieces)), self._shape.true_bytes(size)))
 
-        def done(_now: Nanoseconds) -> None:
-            failure = ""
-            try:
-                region = self._regions.find(message.remote.key, message.remote.address, size, Access.LOCAL)
-            except RegionError:
+    def _copies_due(self, now: Nanoseconds, engines: CopyEngines) -> None:
+        while (found := engines.due(now)) is not None:
+            moment, copy = found
+            target = self._target(copy.move)
+            if target is None:
                 failure = CompletionStatus.LOCAL_PROTECTION_ERROR.name.lower()
-                self._effects.append(Emit(VerbFailed("copy", message.peer, failure)))
+                self._effects.append(Emit(VerbFailed("copy", copy.move.peer, failure)))
+                self._copied(moment, copy, failure, engines)
+            elif self._pcie_on_wire:
+                self._ticket += 1
+                self._carried[self._ticket] = copy
+                self._effects.append(self._write(copy.move, 0, len(target)))
             else:
-                start = message.remote.address - region.address
-                region.memory.view[start : start + size] = self._gather(message, _Part(_Job(message), 0, size))
-                self._finished(message, began, _past_the_nic(crossed(message.hop, *self._ends(message))))
-            self._effects.append(Deliver(message.owner, Moved(message.ticket, failure)))
+                target[:] = self._gather(copy.move, 0, len(target))
+                self._copied(moment, copy, "", engines)
 
-        began = engines.start(now, message.interface, max(1, len(message.pieces)), true_bytes, done)
+    def _target(self, message: Move) -> memoryview | None:
+        """Where a copy goes; None beyond its region, which a wire would not forgive the copies behind it."""
+        size = _size(message)
+        try:
+            region = self._regions.find(message.remote.key, message.remote.address, size, Access.LOCAL)
+        except RegionError:
+            return None
+        start = message.remote.address - region.address
+        return region.memory.view[start : start + size]
+
+    def _arrived(self, now: Nanoseconds, completion: Completion, engines: CopyEngines) -> None:
+        copy, failure = self._carried.pop(completion.ticket), ""
+        if completion.status is not CompletionStatus.SUCCESS:
+            failure = completion.status.name.lower()
+            self._effects.append(Emit(VerbFailed("copy", copy.move.peer, failure)))
+        self._copied(now, copy, failure, engines)
+
+    def _copied(self, now: Nanoseconds, copy: Copy, failure: str, engines: CopyEngines) -> None:
+        if not failure:
+            self._finished(copy.move, copy.began)
+        self._effects.append(Deliver(copy.move.owner, Moved(copy.move.ticket, failure)))
+        engines.ended(now, copy)
 
     # --- events -----------------------------------------------------------------------------------------------------
 
@@ -326,7 +334,7 @@ class TrafficManager:
         own = f"{self._node}.{message.interface}"
         return (message.peer, own) if isinstance(message, Pull) else (own, message.peer)
 
-    def _finished(self, message: Move | Pull, began: Nanoseconds, ways: tuple[str, ...]) -> None:
+    def _finished(self, message: Move | Pull, began: Nanoseconds) -> None:
         layer = message.layer if isinstance(message, Move) else -1
         size = _size(message) if isinstance(message, Move) else message.length
         block = self._shape.layer_image if layer >= 0 else self._shape.full_image
@@ -340,7 +348,7 @@ class TrafficManager:
             bytes=self._shape.true_bytes(size),
             blocks=max(1, size // block),
             began=began,
-            crossed=ways,
+            crossed=crossed(message.hop, source, target, self._path),
         )
         self._effects.append(Emit(event))
 
@@ -353,13 +361,6 @@ class TrafficManager:
 
 def _size(message: Move) -> int:
     return sum(piece.length for piece in message.pieces) if message.pieces else len(message.data)
-
-
-def _past_the_nic(resources: tuple[str, ...]) -> tuple[str, ...]:
-    """What a loop-back crosses, with the copy engine in place of the NIC's PCIe link."""
-    return tuple(
-        resource.replace(".cnic_read", ".copy_engine") for resource in resources if not resource.endswith(".cnic_write")
-    )
 
 
 def _within(pieces: tuple[Piece, ...], first: int, length: int) -> Iterator[Piece]:

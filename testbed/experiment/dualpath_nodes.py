@@ -16,6 +16,7 @@ from testbed.dualpath.parameters import DualPathParameters
 from testbed.dualpath.service_levels import COLLECTIVE, CONTROL, KV
 from testbed.dualpath.storage import staging_bytes
 from testbed.experiment.outlines import ConnectionOutline, NodeOutline, RegionOutline
+from testbed.network.host_design import HostDesign
 from testbed.serving.agentic_models import AGENTIC_MODELS
 from testbed.units import GBYTE_PER_S
 
@@ -85,6 +86,19 @@ def _engine_node(parameters: DualPathParameters, name: str, role: str) -> NodeOu
         tuple(regions),
         pcie_bits_per_s=round(parameters.pcie_gbyte_s * GBYTE_PER_S),
         dram_bits_per_s=round(parameters.dram_gbyte_s * GBYTE_PER_S),
+        host_design=_host_design(parameters),
+    )
+
+
+def _host_design(parameters: DualPathParameters) -> HostDesign:
+    """What of an engine node's inside is a what-if."""
+    in_cxl = {"none": (), "buffers": (BUFFER,), "pool": (POOL,)}[parameters.cxl]
+    return HostDesign(
+        copies=parameters.copy,
+        pcie_classes=parameters.pcie_qos,
+        cxl_bits_per_s=round(parameters.cxl_gbyte_s * GBYTE_PER_S) if in_cxl else 0,
+        cxl_latency=parameters.cxl_latency if in_cxl else 0,
+        in_cxl=in_cxl,
     )
 
 

@@ -49,7 +49,14 @@ def _assemble(plan: Plan, parameters: DualPathParameters, node: NodePlan, surrou
     if node.role == "scheduler":
         return NodeAssembly((Mail(), _scheduler(plan, parameters)))
     shape = shape_of(parameters, plan.byte_scale)
-    traffic = TrafficManager(node.name, parameters, shape=shape, memories=surroundings.memories, regions=node.regions)
+    traffic = TrafficManager(
+        node.name,
+        parameters,
+        shape=shape,
+        memories=surroundings.memories,
+        regions=node.regions,
+        pcie_on_wire=plan.clock == "simulated" and plan.wire == "flow",
+    )
     if node.role == "storage":
         server = _server(plan, parameters, node, surroundings)
         disk = ModelledDisk(shape, bytes_per_s=round(parameters.disk_gbyte_s * _GBYTE), latency=parameters.disk_latency)
@@ -176,6 +183,22 @@ def _check(parameters: DualPathParameters) -> None:
     _check_memory(parameters)
     if parameters.placement == "affinity" and not parameters.dram_pool_bytes:
         raise ValueError("placement is affinity and there is no pool to be near to; it needs dram_pool_bytes")
+    _check_what_ifs(parameters)
+
+
+def _check_what_ifs(parameters: DualPathParameters) -> None:
+    """Raises ValueError for what-ifs that change nothing together."""
+    if parameters.pcie_qos and parameters.copy != "copy_engine":
+        raise ValueError(
+            f"pcie_qos is for copies by the GPU's copy engine, and copy is {parameters.copy}: "
+            "the NIC's lanes arbitrate all of its PCIe link already"
+        )
+    if parameters.copy != "cnic" and not parameters.pcie_gbyte_s:
+        raise ValueError(f"copy is {parameters.copy}, which needs the PCIe link, and pcie_gbyte_s is 0")
+    if parameters.cxl == "pool" and not parameters.dram_pool_bytes:
+        raise ValueError("cxl is pool and there is no pool to lie there; it needs dram_pool_bytes")
+    if parameters.cxl != "none" and parameters.read_path == "bypass":
+        raise ValueError(f"cxl is {parameters.cxl} and read_path is bypass, which moves no KV through any memory")
 
 
 def _check_memory(parameters: DualPathParameters) -> None:

@@ -188,7 +188,7 @@ def _halves(
     high: Sequence[int],
     room: dict[int, int],
 ) -> list[tuple[FluidPort, ...]]:
-    """The ways with, for each that goes beside a NIC, a port of half the rate; it weighs as much as the NIC's high lanes.
+    """The ways with, for each that goes beside a NIC, a port of half the rate; it weighs what the NIC's high lanes do.
 
     Its half is what it gets while the NIC's lanes have something to send, high or low; the rest comes last.
     """

@@ -327,7 +327,7 @@ def test_the_copy_engine_passes_the_nic_by() -> None:
     assert bench.bytes_at(HERE, "hbm0", 256, 256) == bench.bytes_at(HERE, "buffer", 512, 256)
     assert bench.bytes_at(HERE, "hbm0", 1024, 128) == bench.bytes_at(HERE, "buffer", 0, 128)
     copies = [event for event in bench.finished() if event.hop == "pe3-4"]
-    assert [event.crossed for event in copies] == [("pe0.dram", "pe0.cnic0.copy_engine")] * 2
+    assert [event.crossed for event in copies] == [("pe0.dram", "pe0.cnic0.copy_engine", "pe0.cnic0.cnic_write")] * 2
     assert [event.began for event in copies] == [0, 12_041]
 
 
