@@ -28,7 +28,6 @@ A node that speaks HTTP uses `emulators.node_asyncio`, which drives the same `No
 
 from __future__ import annotations
 
-import argparse
 import gc
 import os
 import select
@@ -41,6 +40,7 @@ from pathlib import Path
 from types import FrameType
 
 from emulators.barrier import BadRunFolder, Barrier, plan_of
+from emulators.node_arguments import parse_arguments
 from emulators.promptness import settle
 from emulators.rdma_library import load
 from emulators.rdma_verbs import RdmaVerbs
@@ -66,21 +66,25 @@ _BARRIER_POLL_S = 0.002
 
 
 class NodeRun:
-    """One node's part in one run. Not for several threads."""
+    """One node's part in one run, or one process's of a node that has several. Not for several threads."""
 
-    def __init__(self, folder: Path, name: str) -> None:
+    def __init__(self, folder: Path, name: str, process: str = "") -> None:
         self.folder = folder
         self.name = name
+        self.process = process
+        """Name of a process that is not the node's first (`NodePlan.processes`); empty for that."""
+        self.log_name = f"{name}-{process}" if process else name
+        """What its log and its files in `control/` are called after."""
         self.plan, self.node = plan_of(folder, name)
         self.stopping = False
         """True once `control/stop` was seen or `stop()` was called."""
         self.marked_done = False
         """True once `mark_done` was called."""
-        self._barrier = Barrier(folder, name)
+        self._barrier = Barrier(folder, self.log_name)
         # A node that was started again while the run goes on is in the run's time from its first line.
         epoch = self.look_for_epoch()
         self._wall: WallTime | None = None if epoch is None else WallTime(epoch)
-        self.writer = EventWriter(folder / "events" / f"{name}.jsonl", name)
+        self.writer = EventWriter(folder / "events" / f"{self.log_name}.jsonl", self.log_name)
         self.memories: dict[str, SharedMemory] = {}
         self.verbs: Verbs | RdmaVerbs | None = None
         self.wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -148,6 +152,11 @@ class NodeRun:
         self._watched.append(fd)
         if attend is not None:
             self._attend.append(attend)
+
+    @property
+    def watched(self) -> Sequence[int]:
+        """The descriptors of `watch`, in order."""
+        return self._watched
 
     # --- the barrier ---
 
@@ -359,9 +368,9 @@ def live_to_the_end(live: Callable[[NodeRun], None], arguments: Sequence[str] | 
 
     A crash leaves its traceback in the node's log and is 4; a run folder that cannot be read is 2.
     """
-    folder, name = parse_arguments(arguments)
+    options = parse_arguments(arguments)
     try:
-        run = NodeRun(folder, name)
+        run = NodeRun(options.run, options.node, options.process)
     except BadRunFolder as error:
         print(error, file=sys.stderr)
         return EXIT_BAD_INPUT
@@ -374,15 +383,6 @@ def live_to_the_end(live: Callable[[NodeRun], None], arguments: Sequence[str] | 
         return EXIT_ERRORED
     run.finish(0)
     return 0
-
-
-def parse_arguments(arguments: Sequence[str] | None = None) -> tuple[Path, str]:
-    """Run folder and node name of `--run RUNFOLDER --node NAME`. Exits 2 on anything else."""
-    parser = argparse.ArgumentParser(description="One emulated node's software; started by the bench.")
-    parser.add_argument("--run", type=Path, required=True, metavar="RUNFOLDER", help="folder of the run")
-    parser.add_argument("--node", required=True, metavar="NAME", help="name of this node in plan.json")
-    options = parser.parse_args(arguments)
-    return options.run, options.node
 
 
 def install_signals(run: NodeRun) -> None:

@@ -46,6 +46,8 @@ class AsyncNode:
         self._loop.add_reader(self._timer.fileno(), self._take_turn)
         if self.run.verbs is not None:
             self._loop.add_reader(self.run.verbs.completion_fd, self._take_turn)
+        for fd in self.run.watched:
+            self._loop.add_reader(fd, self._take_turn)
         self._take_turn()
         return True
 
@@ -69,6 +71,8 @@ class AsyncNode:
         self._loop.remove_reader(self.run.wake_fd)
         if self.run.verbs is not None:
             self._loop.remove_reader(self.run.verbs.completion_fd)
+        for fd in self.run.watched:
+            self._loop.remove_reader(fd)
         self._timer.close()
 
     def _take_turn(self) -> None:
