@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from testbed.command import memory_bench, rules_bench
+from testbed.command import memory_bench, rules_bench, tokenizer_bench
 from testbed.command.exit_codes import CommandError, ExitCode
 from testbed.command.places import EXPERIMENTS, SOURCE, is_root
 from testbed.command.telling import say
@@ -39,17 +39,17 @@ class Benchmark(NamedTuple):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Names and form."""
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}; default: all")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(_names())}; default: all")
     parser.add_argument("--json", action="store_true", help="print {name: {p50, p99, n, unit}}")
 
 
 def main(arguments: argparse.Namespace) -> int:
     """Measures and prints."""
-    unknown = [name for name in arguments.names if name not in BENCHMARKS]
+    unknown = [name for name in arguments.names if name not in _names()]
     if unknown:
-        raise CommandError(f"bench: {unknown[0]}: unknown; allowed: {', '.join(BENCHMARKS)}", ExitCode.BAD_INPUT)
+        raise CommandError(f"bench: {unknown[0]}: unknown; allowed: {', '.join(_names())}", ExitCode.BAD_INPUT)
     results: dict[str, dict[str, Any]] = {}
-    for name in arguments.names or BENCHMARKS:
+    for name in [row for asked in arguments.names or BENCHMARKS for row in GROUPS.get(asked, (asked,))]:
         row = BENCHMARKS[name]
         if row.root and not is_root():
             if arguments.names:
@@ -66,6 +66,10 @@ def main(arguments: argparse.Namespace) -> int:
         cells = "".join(f"{figures[key]:>12,.4g}" for key in ("min", "p50", "p99", "max"))
         print(f"{name:32}{cells}{figures['n']:>6}  {figures['unit']}")
     return ExitCode.PASSED
+
+
+def _names() -> list[str]:
+    return [*BENCHMARKS, *GROUPS]
 
 
 def spread(figures: Sequence[float]) -> dict[str, Any]:
@@ -105,6 +109,34 @@ def _json_of(module: str, *arguments: str) -> Any:
     if done.returncode != 0:
         raise CommandError(f"{module}: {(done.stderr or done.stdout).strip().splitlines()[-1]}", ExitCode.ERRORED)
     return json.loads(done.stdout)
+
+
+def _tokenizer_rows() -> dict[str, Benchmark]:
+    rows = {
+        "tokenizer_wrong_ids": Benchmark(
+            f"texts of {tokenizer_bench.CORPUS:,} drawn ones whose ids are not Hugging Face's", "texts",
+            tokenizer_bench.wrong_ids,
+        )
+    }  # fmt: skip
+    kinds = {"seen": tokenizer_bench.seen, "unseen": tokenizer_bench.unseen}
+    words = {"seen": "excerpts of a story", "unseen": "words of drawn letters"}
+    for kind, measure in kinds.items():
+        for tokens in tokenizer_bench.LENGTHS:
+            name, texts = f"tokenizer_{kind}_{tokens}", f"{tokens} tokens, {words[kind]}"
+            measured = partial(measure, tokens)
+            rows |= {
+                name: Benchmark(f"fastokens, {texts}", "us", partial(_figure, measured, "ours_us")),
+                f"{name}_hf": Benchmark(f"tokenizers, {texts}", "us", partial(_figure, measured, "theirs_us")),
+                f"{name}_ratio": Benchmark(
+                    f"tokenizers ÷ fastokens, {texts}", "ratio", partial(_figure, measured, "ratios")
+                ),
+            }
+    return rows
+
+
+def _figure(measured: Callable[[], tokenizer_bench.Measured], of: str) -> list[float]:
+    figures: list[float] = getattr(measured(), of)
+    return figures
 
 
 def _simulated_events() -> list[float]:
@@ -166,6 +198,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         )
         for kind, words in memory_bench.KINDS.items()
     },
+    **_tokenizer_rows(),
     "simulated_events_per_s": Benchmark(
         "logged events of the demonstration a second", "events/s", _simulated_events
     ),
@@ -178,3 +211,5 @@ BENCHMARKS: dict[str, Benchmark] = {
     ),
 }  # fmt: skip
 """What can be measured."""
+GROUPS = {"tokenizer": tuple(name for name in BENCHMARKS if name.startswith("tokenizer_"))}
+"""Rows that are asked for together."""

@@ -66,7 +66,10 @@ class DeepSeekVocabulary:
 
     def encode(self, text: str) -> list[int]:
         """The ids of `text`, without a begin-of-sentence token."""
-        return self._encode(text if text.isascii() else text.encode("utf-8", "replace").decode())
+        try:
+            return self._encode(text)
+        except (UnicodeEncodeError, TypeError):  # lone surrogates: each library has its own way to refuse them
+            return self._encode(text.encode("utf-8", "replace").decode())
 
     def token_bytes(self, token: int) -> bytes:
         """What a token adds to the text."""

@@ -13,7 +13,7 @@ from collections.abc import Callable
 __all__ = ["TOKENISERS", "Encode"]
 
 Encode = Callable[[str], list[int]]
-"""Text to ids. Raises what the library raises on lone surrogates, which UTF-8 cannot say."""
+"""Text to ids. Raises UnicodeEncodeError or TypeError on lone surrogates, which UTF-8 cannot say."""
 
 
 def _huggingface(tokenizer_json: bytes) -> Encode:
