@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from emulators import host_launched_gpu
 from emulators.accelerator_protocol import VERSION, Open
 from emulators.device_accelerator import SOCKET_VARIABLE, DeviceExecutor
 from emulators.node import NodeRun, run_node
@@ -22,9 +23,12 @@ from testbed.serving.tokens import deepseek_vocabulary
 
 
 def build(run: NodeRun) -> None:
-    """Assembles the node once the host has provisioned it."""
-    ask_for_turns(ACCELERATOR_TURN)
+    """Assembles the node once the host has provisioned it; or as a device whose graphs another node launches."""
     executor = _open_device(run)
+    if run.node.attached:
+        host_launched_gpu.build(run, executor)
+        return
+    ask_for_turns(ACCELERATOR_TURN)
     assembly = assemble_node(run.plan, run.name, Surroundings(run.memories, deepseek_vocabulary(), executor))
     run.attach(assembly.machines, assembly.accelerator)
     wait_for_provisions(run)

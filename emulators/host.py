@@ -1,19 +1,37 @@
-"""The host's process: provisions the device, says so, and leaves the path.
+"""The host's process: it provisions the device and leaves the path, or it is the server itself.
 
-`python -m emulators.host --run RUNFOLDER --node NAME`. Blink's initialisation phase (papers/blink summary): the CPU
-loads the model and captures the graphs; in the steady state it has no part. Here it works out what a host would put
+`python -m emulators.host --run RUNFOLDER --node NAME`. In Blink's initialisation phase (papers/blink summary) the CPU
+loads the model and captures the graphs; in the steady state it has no part. Then it works out what a host would put
 into the device (weights, the table of graphs, the KV pool), leaves that for the GPU's software and logs
 `host.provisioned`. After the barrier it sleeps, so that it can be stopped (SIGSTOP) while requests stream on.
+
+Where the plan gives the node machines (`NodePlan.processes`), the control loop is the host's: an API process
+(`emulators.host_api`) which starts the others, each of them this module with `--process NAME`.
 """
 
 from __future__ import annotations
 
-from emulators.node import NodeRun, run_node
+from emulators.host_api import serve
+from emulators.host_process import PROCESS_CODEC, HostProcess
+from emulators.http_node import live_with_http
+from emulators.node import NodeRun, live_in_turns, live_to_the_end
+from emulators.process_links import inherited_links, join_processes
 from emulators.provisioning import write_provisions
 from testbed.experiment.assembly import provisions_of
+from testbed.serving.tokens import deepseek_vocabulary
 
 
-def build(run: NodeRun) -> None:
+def live(run: NodeRun) -> None:
+    """The host's life, as the plan has it."""
+    if not run.node.processes:
+        live_in_turns(run, provision)
+    elif run.process:
+        live_in_turns(run, work)
+    else:
+        live_with_http(run, serve)
+
+
+def provision(run: NodeRun) -> None:
     """Provisions before the barrier opens; no machine runs here after it."""
     provisions = provisions_of(run.plan)
     run.emit(provisions)
@@ -22,5 +40,13 @@ def build(run: NodeRun) -> None:
     run.attach(())
 
 
+def work(run: NodeRun) -> None:
+    """A process without HTTP: engine core, worker. Its links to the others were made by the one that started it."""
+    process = HostProcess(run)
+    join_processes(run, process.links, PROCESS_CODEC, inherited_links())
+    process.attach(deepseek_vocabulary())
+    process.pcie.wait()
+
+
 if __name__ == "__main__":
-    raise SystemExit(run_node(build))
+    raise SystemExit(live_to_the_end(live))

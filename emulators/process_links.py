@@ -8,6 +8,7 @@ dies with the first one, however that dies (PR_SET_PDEATHSIG), and one that dies
 from __future__ import annotations
 
 import ctypes
+import functools
 import itertools
 import os
 import signal
@@ -46,6 +47,8 @@ class OtherProcesses:
         self._run = run
         self._names = [group[0] for group in run.node.processes]
         self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._ends: list[int] = []
+        """Descriptors that are readable once a process has ended."""
 
     def start(self, module: str, links: MachineLinks, codec: Codec) -> None:
         """Starts `python -m module` for each and joins their links. Raises OSError."""
@@ -55,8 +58,8 @@ class OtherProcesses:
         own, *others = self._names
         for name in others:
             self._running[name] = popen = self._start(module, name, ends[name])
-            self._run.watch(os.pidfd_open(popen.pid))
-        self._run.watch(self._run.wake_fd, self.look)
+            self._ends.append(end_of := os.pidfd_open(popen.pid))
+            self._run.watch(end_of, functools.partial(self._look_at, name))
         for name in others:
             for end in ends[name].values():
                 end.close()
@@ -64,19 +67,18 @@ class OtherProcesses:
 
     def look(self) -> None:
         """Raises ProcessDied for the first that has ended, unless the run has."""
-        for name, popen in self._running.items():
-            code = popen.poll()
-            if code is None:
-                continue
-            self._run.look_for_epoch()  # also notices that the run is being stopped
-            if not self._run.stopping:
-                raise ProcessDied(name, code)
+        for name in self._running:
+            self._look_at(name)
 
     def ready(self) -> bool:
         """Whether all wait at the barrier. Raises ProcessDied."""
         self.look()
-        control = self._run.folder / "control"
-        return all((control / f"{self._run.name}-{name}.ready").exists() for name in self._running)
+        return not self.missing()
+
+    def missing(self) -> list[str]:
+        """Processes that do not wait at the barrier yet."""
+        logs = [f"{self._run.name}-{name}" for name in self._running]
+        return [log for log in logs if not (self._run.folder / "control" / f"{log}.ready").exists()]
 
     def end(self) -> None:
         """Ends them: they have seen that the run is over, or are told so. Nothing is left when this returns."""
@@ -91,6 +93,16 @@ class OtherProcesses:
             patience = next_patience
         for popen in self._running.values():
             popen.wait()
+        while self._ends:
+            os.close(self._ends.pop())
+
+    def _look_at(self, name: str) -> None:
+        code = self._running[name].poll()
+        if code is None:
+            return
+        self._run.look_for_epoch()  # also notices that the run is being stopped
+        if not self._run.stopping:
+            raise ProcessDied(name, code)
 
     def _start(self, module: str, name: str, ends: Mapping[str, socket.socket]) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", module, "--run", str(self._run.folder), "--node", self._run.name]

@@ -1,0 +1,26 @@
+"""The GPU's process where a host (or a DPU) launches its graphs over PCIe: the emulated device, and no scheduler.
+
+The device's machine is the plan's (`testbed.experiment.assembly`); launches and answers cross `emulators.pcie_link`.
+Where the plan has a real accelerator for the node, the graphs are computed and timed there, as for Blink.
+"""
+
+from __future__ import annotations
+
+from emulators.machine_links import MachineLinks
+from emulators.node import NodeRun
+from emulators.pcie_link import PcieJoining
+from emulators.promptness import ACCELERATOR_TURN, ask_for_turns
+from testbed.experiment.assembly import assemble_node
+from testbed.experiment.outlines import Surroundings
+from testbed.serving.executor import Executor
+from testbed.serving.tokens import deepseek_vocabulary
+
+
+def build(run: NodeRun, executor: Executor | None) -> None:
+    """Assembles the node; waits until every process of the nodes that it is attached to has its link."""
+    ask_for_turns(ACCELERATOR_TURN)
+    links = MachineLinks(run)
+    joining = PcieJoining(run, links)
+    assembly = assemble_node(run.plan, run.name, Surroundings(run.memories, deepseek_vocabulary(), executor))
+    run.attach(assembly.machines, assembly.accelerator, outside=links.carry)
+    joining.wait()
