@@ -6,8 +6,31 @@ Nothing here is asked again once requests are served.
 
 from __future__ import annotations
 
-from testbed.blink.parameters import BlinkParameters
+from typing import Protocol
+
 from testbed.events.schema import HostProvisioned
+from testbed.serving.graph_cache import GraphCache
+from testbed.serving.models import Model
+
+
+class Provisionable(Protocol):
+    """What of a system's parameters says how HBM is used."""
+
+    @property
+    def hbm_bytes(self) -> int: ...  # noqa: D102
+
+    @property
+    def activation_bytes(self) -> int: ...  # noqa: D102
+
+    @property
+    def kv_block_tokens(self) -> int: ...  # noqa: D102
+
+    @property
+    def kv_blocks(self) -> int | None: ...  # noqa: D102
+
+    def served_model(self) -> Model: ...  # noqa: D102
+
+    def graphs(self) -> GraphCache: ...  # noqa: D102
 
 
 class DoesNotFit(ValueError):
@@ -20,7 +43,7 @@ class DoesNotFit(ValueError):
         super().__init__(f"{model} needs {needed:,} bytes of HBM before the first KV block; there are {hbm:,}")
 
 
-def provision(parameters: BlinkParameters) -> HostProvisioned:
+def provision(parameters: Provisionable) -> HostProvisioned:
     """The facts of `host.provisioned`. Raises `DoesNotFit` if HBM has no room for one KV block."""
     model = parameters.served_model()
     graphs = parameters.graphs()

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable
 from testbed.clocks.agenda import Agenda
 from testbed.clocks.front_network import FrontNetwork
 from testbed.clocks.node_host import Accelerator, NodeHost
-from testbed.machine import Completion, Deliver, Event, Machine, MachineError, Verb
+from testbed.clocks.pcie import PcieLinks, split_address
+from testbed.machine import Completion, Deliver, Event, Machine, MachineError, Message, Verb
 from testbed.network.wires import Wire
 from testbed.units import Nanoseconds
 
@@ -32,17 +33,21 @@ class SimulationStuck(MachineError):
 class Simulation:
     """Drives nodes from t = 0. At equal times the older appointment goes first; see `Agenda`."""
 
-    def __init__(self, wire: Wire, front: FrontNetwork | None = None) -> None:
+    def __init__(
+        self, wire: Wire, front: FrontNetwork | None = None, links: PcieLinks | None = None
+    ) -> None:
         self.now: Nanoseconds = 0
         self.hosts: dict[str, NodeHost] = {}
         self.wakes = 0
         """How many appointments were kept so far."""
         self._wire = wire
         self._front = front
+        self._links = links or PcieLinks()
         self._agenda = Agenda()
         self._wire_source = self._agenda.add_source()
         self._front_source = self._agenda.add_source()
-        self._names = ["the wire", "the front network"]
+        self._links_source = self._agenda.add_source()
+        self._names = ["the wire", "the front network", "PCIe"]
         self._by_source: dict[int, NodeHost] = {}
         self._source_of: dict[str, int] = {}
         self._touched: set[int] = set()
@@ -103,6 +108,8 @@ class Simulation:
             self._wake_wire()
         elif source == self._front_source:
             self._wake_front()
+        elif source == self._links_source:
+            self._hand_over(self._links.wake(t))
         else:
             self._by_source[source].wake(t)
         self._touched -= {self._source_of[name] for name in self._lost}
@@ -134,7 +141,10 @@ class Simulation:
 
     def _wake_front(self) -> None:
         assert self._front is not None
-        for node, machine, message in self._front.wake(self.now):
+        self._hand_over(self._front.wake(self.now))
+
+    def _hand_over(self, arrived: Iterable[tuple[str, str, Message]]) -> None:
+        for node, machine, message in arrived:
             if node in self._lost:
                 continue
             self._touched.add(self._source_of[node])
@@ -145,6 +155,10 @@ class Simulation:
         self._touched.add(self._wire_source)
 
     def _outside(self, now: Nanoseconds, node: str, deliver: Deliver) -> None:
+        if far := split_address(deliver.to):
+            self._links.send(now, node, far, deliver.message)
+            self._touched.add(self._links_source)
+            return
         if self._front is None:
             raise MachineError(f"{node} has a message for {deliver.to!r}, and there is no front network")
         self._front.send(now, node, deliver.message)
@@ -155,6 +169,8 @@ class Simulation:
             return self._wire.deadline()
         if source == self._front_source:
             return None if self._front is None else self._front.deadline()
+        if source == self._links_source:
+            return self._links.deadline()
         return self._by_source[source].deadline()
 
     def _not_before_now(self, deadline: Nanoseconds | None) -> Nanoseconds | None:

@@ -15,6 +15,7 @@ from testbed.events.schema import HostProvisioned
 from testbed.experiment.baseline_systems import BASELINES
 from testbed.experiment.blink_system import BLINK
 from testbed.experiment.dualpath_system import DUALPATH
+from testbed.experiment.host_driven_system import HOST_DRIVEN
 from testbed.experiment.lanes_system import LANES
 from testbed.experiment.outlines import NodeAssembly, Surroundings, System
 from testbed.experiment.plan import Plan
@@ -24,7 +25,7 @@ from testbed.workload.client import OpenLoopClient
 from testbed.workload.prompts import PromptSource
 from testbed.workload.schedule import read_workload, schedule
 
-SYSTEMS: dict[str, System] = {row.kind: row for row in (BLINK, DUALPATH, *BASELINES, LANES)}
+SYSTEMS: dict[str, System] = {row.kind: row for row in (BLINK, HOST_DRIVEN, DUALPATH, *BASELINES, LANES)}
 """Every system that an experiment can name."""
 
 
@@ -63,6 +64,6 @@ def assemble_node(plan: Plan, node_name: str, surroundings: Surroundings) -> Nod
         workload = read_workload(plan.workload)
         source = PromptSource(bundled_text(), surroundings.vocabulary.encode)
         return NodeAssembly((OpenLoopClient(schedule(workload, plan.workload_seed, source)),))
-    if node.role == "host":
+    if node.role == "host" and not node.processes:
         return NodeAssembly(())
     return row.assemble(plan, parameters_of(plan), node, surroundings)

@@ -26,6 +26,7 @@ from testbed.experiment.reading import at_point, tables_of
 from testbed.experiment.run_folder import RunFolder, label_of, new_run_id, write_whole
 from testbed.experiment.simulation import simulate
 from testbed.experiment.spec import Spec
+from testbed.experiment.surroundings import check_surroundings
 from testbed.experiment.sweep import labels, places
 from testbed.network.wire_profile import MODELLED, WireProfile
 
@@ -67,7 +68,8 @@ def prepare(
 ) -> Prepared:
     """Makes the run's folder in `parent` and plans every trial. `text` is the experiment as its author wrote it.
 
-    Raises `RunFolderError` if the folder cannot be made, ValueError if `run` is no run id.
+    Raises `RunFolderError` if the folder cannot be made, ValueError if `run` is no run id or a plan cannot be
+    simulated.
     """
     run = run or new_run_id()
     label_of(run)  # a name that is no run id may be a path out of `parent`
@@ -79,6 +81,8 @@ def prepare(
         compile_plan(at, place, run=run, label=label, clock=clock, trial=name, wire_profile=wire_profile)
         for at, place, label, name in zip(specs, all_places, kernel_labels, names, strict=True)
     )
+    for plan in plans:
+        check_surroundings(plan)
     folder = RunFolder.create(parent, run)
     trials = tuple(folder.create_trials(names)) if len(plans) > 1 else (folder,)
     if text:

@@ -17,6 +17,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import msgspec
 
 from testbed.clocks.front_network import FrontNetwork
+from testbed.clocks.pcie import PcieLinks
 from testbed.clocks.simulated import Simulation
 from testbed.events.fidelity_events import FaultInjected
 from testbed.events.log import EventWriter
@@ -141,6 +142,11 @@ def make_front_network(plan: Plan) -> FrontNetwork:
     )
 
 
+def make_links(plan: Plan) -> PcieLinks:
+    """The PCIe links between the plan's nodes."""
+    return PcieLinks((node.name, peer) for node in plan.nodes for peer in node.attached)
+
+
 class _Trial:
     """The nodes, their logs and the heartbeats between them."""
 
@@ -176,7 +182,7 @@ class _Trial:
             (node.name, region.name): PlainMemory(region.size) for node in plan.nodes for region in node.regions
         }
         self._wire = make_wire(plan, memories)
-        simulation = Simulation(self._wire, make_front_network(plan))
+        simulation = Simulation(self._wire, make_front_network(plan), make_links(plan))
         for node in plan.nodes:
             write = self._writers[node.name].write
             if node.role == "host":

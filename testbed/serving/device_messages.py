@@ -14,6 +14,9 @@ from testbed.machine import Message
 from testbed.serving.engine import Lane
 from testbed.serving.graph_cache import Graph
 
+ON_DEVICE = (-1, -1)
+"""Tail of a lane whose last tokens only the device has: those that the steps launched before leave."""
+
 
 class LaunchStep(Message, frozen=True, tag="launch"):
     """To the device: run this graph after those launched before it."""

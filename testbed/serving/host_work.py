@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_right
+from collections.abc import Iterable
 from random import Random
 from typing import Any, NamedTuple
 
@@ -26,9 +27,9 @@ class HostWork(NamedTuple):
 
     ticket: int
     owner: str
-    """Name of the machine that asks; its pieces are done one after another, since it is one process."""
+    """Name of the machine that asks; the pieces of one process are done one after another."""
     operation: str
-    """What it stands for: tokenise, detokenise, admit, collect, update, schedule, launch, copy."""
+    """What it stands for: tokenise, detokenise, admit, prepare, update, launch, copy."""
     amount: Nanoseconds
     """True time that it takes on an idle core, at least 0."""
 
@@ -58,10 +59,19 @@ class Contention(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ModelledProcessor:
-    """`Accelerator` that takes `HostWork`: each owner's pieces in order, beside those of the others."""
+    """`Accelerator` that takes `HostWork`: each process's pieces in order, beside those of the others."""
 
-    def __init__(self, contention: Contention | None = None, rng: Random | None = None) -> None:
-        """Raises ValueError for a contention without a source of chance."""
+    def __init__(
+        self,
+        contention: Contention | None = None,
+        rng: Random | None = None,
+        processes: Iterable[Iterable[str]] = (),
+    ) -> None:
+        """`processes` lists owners that share one process; every other owner is one by itself.
+
+        Raises ValueError for a contention without a source of chance.
+        """
+        self._process = {owner: owners[0] for owners in map(tuple, processes) for owner in owners}
         self._contention = contention or Contention()
         if contention is not None and rng is None:
             raise ValueError("contention is drawn by chance: a generator is needed")
@@ -74,10 +84,11 @@ class ModelledProcessor:
         """Takes a piece. Raises MachineError for anything else."""
         if not isinstance(work, HostWork):
             raise MachineError(f"a processor cannot run {type(work).__name__}")
-        free = self._free.get(work.owner, 0)
+        process = self._process.get(work.owner, work.owner)
+        free = self._free.get(process, 0)
         begins = max(now, free)
         elapsed = self._elapsed(work.amount, slept=free < now)
-        self._free[work.owner] = begins + elapsed
+        self._free[process] = begins + elapsed
         self._number += 1
         heapq.heappush(self._ends, (begins + elapsed, self._number, work, elapsed))
         return ()

@@ -1,0 +1,93 @@
+"""What can be set about a host-driven server, with the source of each default or the reason for our choice.
+
+The shape names a row of fixtures/profiles/host-loops.toml, which has the host's work and its sources; what is set here
+in its place is a what-if. "Summary" is papers/blink (arXiv 2604.07609, summarised).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from testbed.serving.cost_model import PROFILES
+from testbed.serving.engine_parameters import EngineParameters
+from testbed.serving.host_loop import HostLoop, read_host_loops
+from testbed.units import MICROSECOND, SECOND, Nanoseconds
+
+Shape = Literal["vllm", "sglang", "tensorrt-llm"]
+OVERRIDES = ("overlapped", "serial_us", "hidden_us", "per_request_us", "per_prefill_us", "launch_us")
+"""Parameters that stand in place of the shape's own figures."""
+
+
+class HostDrivenParameters(EngineParameters, frozen=True, forbid_unknown_fields=True):
+    """One server whose control loop runs on the host's CPU."""
+
+    shape: Shape = "vllm"
+    """Which published server: what of a step's host work there is, how it is spread over processes, what of it hides
+    behind the GPU. All three are in Blink's evaluation (summary)."""
+    queue_limit: int = 4_096
+    """Requests that are served or wait at the same time; the next one is refused (429). Blink's ring has so many
+    slots."""
+    completion_patience: Nanoseconds = 60 * SECOND
+    """How long the worker waits for a launched graph before it gives up on the device. Our choice: longer than any
+    graph here runs; vLLM waits 300 s."""
+    orchestration: float | None = None
+    """How many times Llama-3 8B's host work a step of this model takes; None takes the profile's."""
+    overlapped: bool | None = None
+    """Whether the next step is prepared while the GPU runs this one; None takes the shape's."""
+    serial_us: float | None = None
+    """Host work of a step while the GPU waits; None takes the shape's."""
+    hidden_us: float | None = None
+    """Host work of a step that hides behind the GPU's step where `overlapped`; None takes the shape's."""
+    per_request_us: float | None = None
+    """The same, for each sequence of the batch; None takes the shape's."""
+    per_prefill_us: float | None = None
+    """Host work of taking in one prompt; None takes the shape's."""
+    launch_us: float | None = None
+    """Launch of a graph from the host. Summary: 11 to 17 us; None takes the shape's."""
+
+    def __post_init__(self) -> None:
+        """Refuses what no server could be built from; msgspec reports it with the path."""
+        super().__post_init__()
+        self.check_positive("queue_limit", "completion_patience")
+        told = (name for name in ("orchestration", *OVERRIDES) if getattr(self, name) is not None)
+        self.check_not_negative(*told)
+
+
+class HostCosts(NamedTuple):
+    """A server's host work, ready to be asked for: the loop, and the model's factor."""
+
+    loop: HostLoop
+    orchestration: float
+
+    def prepare(self, *, prefill: bool) -> Nanoseconds:
+        """Work before a launch, while the GPU waits: the last tokens, input tensors, taking in of a prompt."""
+        serial, _ = self.loop.step_work(0, self.orchestration)
+        return serial + (round(self.loop.per_prefill_us * MICROSECOND) if prefill else 0)
+
+    def update(self, sequences: int) -> Nanoseconds:
+        """Work on a step's outcome: batch and block tables, the next step's schedule."""
+        return self.loop.step_work(sequences, self.orchestration)[1]
+
+    def launch(self) -> Nanoseconds:
+        """The launch itself."""
+        return round(self.loop.launch_us * MICROSECOND)
+
+    def tokenise(self, tokens: int) -> Nanoseconds:
+        """Making ids of a prompt."""
+        return round(tokens * self.loop.tokenise_us_per_token * MICROSECOND)
+
+    def detokenise(self, tokens: int) -> Nanoseconds:
+        """Making text of new tokens."""
+        return round(tokens * self.loop.detokenise_us_per_token * MICROSECOND)
+
+
+def host_costs(parameters: HostDrivenParameters, folder: Path = PROFILES) -> HostCosts:
+    """The server's host work (read at construction time, outside machines). Raises `ProfileError`."""
+    loops = read_host_loops(folder)
+    told = {name: getattr(parameters, name) for name in OVERRIDES if getattr(parameters, name) is not None}
+    loop = msgspec.structs.replace(loops.loops[parameters.shape], **told)
+    factor = parameters.orchestration
+    return HostCosts(loop, loops.orchestration[parameters.model] if factor is None else factor)
