@@ -1,4 +1,4 @@
-"""PCIe between two emulated nodes: a Unix socket in a folder that both see, from each process of the one to the other.
+"""PCIe between two emulated nodes: a Unix socket in the run folder, which both see, from each process to each other.
 
     joining = PcieJoining(run, links)             # before the barrier
     joining.wait()                                # or joining.attempt() until it is True
@@ -14,6 +14,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,8 +24,6 @@ from emulators.node import NodeRun
 from testbed.experiment.plan import NodePlan
 from testbed.serving import device_messages
 
-FOLDER_VARIABLE = "LOOPLANE_PCIE_FOLDER"
-"""Environment of a node that is attached to others: where the sockets are."""
 DEVICE_CODEC = Codec(device_messages.encode, device_messages.decode)
 PATIENCE_S = 90.0
 _LOOK_S = 0.005
@@ -52,7 +51,7 @@ class PcieJoining:
     """Makes one process's links to every process of every attached node."""
 
     def __init__(self, run: NodeRun, links: MachineLinks) -> None:
-        """Raises PcieFault where the bench has named no folder, OSError where it cannot be used."""
+        """Raises OSError where the run folder takes no socket."""
         self._run = run
         self._links = links
         peers = [run.plan.node(name) for name in run.node.attached]
@@ -61,16 +60,11 @@ class PcieJoining:
         self._wanted = [each for each in processes if each.node < run.name]
         self._greeting: list[socket.socket] = []
         self._listener: socket.socket | None = None
-        if not processes:
-            return
-        folder = os.environ.get(FOLDER_VARIABLE)
-        if folder is None:
-            raise PcieFault(f"{run.name} is attached to {', '.join(run.node.attached)}, and {FOLDER_VARIABLE} is unset")
-        self._folder = Path(folder)
         if self._awaited:
             self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             self._listener.setblocking(False)
-            self._listener.bind(str(self._folder / run.log_name))
+            with _address(run.folder, run.log_name) as address:
+                self._listener.bind(address)
             self._listener.listen()
 
     def attempt(self) -> bool:
@@ -82,6 +76,7 @@ class PcieJoining:
         if self._listener is not None:
             self._listener.close()
             self._listener = None
+            _path(self._run.folder, self._run.log_name).unlink()
         return True
 
     def wait(self, patience_s: float = PATIENCE_S) -> bool:
@@ -127,7 +122,8 @@ class PcieJoining:
         for process in tuple(self._wanted):
             end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             try:
-                end.connect(str(self._folder / process.log_name))
+                with _address(self._run.folder, process.log_name) as address:
+                    end.connect(address)
             except (FileNotFoundError, ConnectionRefusedError):  # it is still starting
                 end.close()
                 continue
@@ -138,6 +134,22 @@ class PcieJoining:
     def _join(self, process: _Process, end: socket.socket) -> None:
         stream = MessageStream(f"{process.log_name} over PCIe", end, DEVICE_CODEC)
         self._links.join(stream, process.machines, process.node)
+
+
+@contextmanager
+def _address(folder: Path, log_name: str) -> Iterator[str]:
+    """The socket's address; by way of a descriptor, since addresses have 108 bytes and run folders may lie deep."""
+    path = _path(folder, log_name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fd = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{fd}/{path.name}"
+    finally:
+        os.close(fd)
+
+
+def _path(folder: Path, log_name: str) -> Path:
+    return folder / "control" / f"{log_name}.pcie"
 
 
 def _processes(node: NodePlan) -> Iterator[_Process]:
