@@ -223,8 +223,9 @@ class EmulatedDevice:
         work = running.work
         for lane, token in enumerate(running.tokens):
             self._memory.store(self._layout.extraction(lane), pack_extraction(work.launch, token))
-        requests = tuple(lane.request for lane in work.lanes)
-        out.append(Emit(TokensSampled(work.launch, requests, running.tokens)))
+        drawn = [(lane.request, token) for lane, token in zip(work.lanes, running.tokens, strict=True) if lane.draws]
+        requests, tokens = tuple(request for request, _ in drawn), tuple(token for _, token in drawn)
+        out.append(Emit(TokensSampled(work.launch, requests, tokens)))
 
     def _refuse(self, launch: int, code: str, detail: str) -> Effects:
         return (Emit(DeviceFaulted(code, detail)), Deliver(self._scheduler, LaunchRefused(launch, code, detail)))
@@ -239,7 +240,9 @@ class EmulatedDevice:
 
 def _misfit(graph: Graph, work: LaunchGraph) -> str | None:
     """What of the lanes lies outside the graph's captured shape."""
-    if not 0 < len(work.lanes) <= graph.batch:
+    if not 0 < len(work.lanes) <= graph.lanes:
         return f"{len(work.lanes)} lanes in {graph.name}"
+    if any(lane.fresh > graph.chunk for lane in work.lanes):
+        return f"a chunk of {max(lane.fresh for lane in work.lanes)} tokens in {graph.name}"
     longest = max(lane.context for lane in work.lanes)
     return f"{longest} tokens in {graph.name}" if longest > graph.sequence else None

@@ -8,17 +8,16 @@ no output and publishes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from testbed.blink.admission import SlotGeneration
+from testbed.blink.control_line import ControlLine
 from testbed.blink.launch_window import LaunchWindow
 from testbed.blink.launches import LAUNCH_MASK, LaunchGraph
 from testbed.blink.parameters import BlinkParameters
+from testbed.blink.steps import Step
 from testbed.events.schema import GraphLaunched, GraphSelected
 from testbed.machine import Compute, Effect, Emit
 from testbed.serving.cost_model import CostModel
-from testbed.serving.engine import step_time
-from testbed.serving.graph_cache import PREFILL
+from testbed.serving.engine import lanes_time
+from testbed.serving.graph_cache import DECODE, PREFILL, Choice
 from testbed.units import Nanoseconds
 
 UNBOUNDED = 1 << 30
@@ -28,40 +27,50 @@ UNBOUNDED = 1 << 30
 class GraphLauncher:
     """The scheduler's hand on the device."""
 
-    def __init__(self, parameters: BlinkParameters, cost_model: CostModel | None) -> None:
+    def __init__(self, parameters: BlinkParameters, cost_model: CostModel | None, control: ControlLine) -> None:
         """`cost_model` tells when a graph's output can be there first; None where no model knows."""
+        self._control = control
         self._graphs = parameters.graphs()
         self._cost_model = cost_model
         self._cost = parameters.launch_cost(parameters.launch_mode)
         self.mode = parameters.launch_mode
         self.window = LaunchWindow(parameters.window)
-        self.launch = 0
-        """Number of the last launch."""
+        self.launch = control.read().launch
+        """Number of the last launch; one of an earlier life's scheduler at first, whose output may still lie there."""
 
     @property
     def left(self) -> int:
         """Launches that this execution of the scheduler still has room for."""
         return self.window.left if self.mode == "fire_and_forget" else UNBOUNDED
 
-    def fire(self, now: Nanoseconds, kind: str, members: Sequence[SlotGeneration], out: list[Effect]) -> Nanoseconds:
-        """Launches the graph for `members`; returns the earliest moment at which its output can be there."""
-        grid = self._graphs.prefill if kind == PREFILL else self._graphs.decode
-        longest = max(member.context for member in members)
-        choice = grid.choose(len(members), longest)
+    def fire(self, now: Nanoseconds, step: Step, out: list[Effect]) -> Nanoseconds:
+        """Launches the graph for `step`; returns the earliest moment at which its output can be there."""
+        kind, lanes = step.kind, step.lanes()
+        longest = max(lane.context for lane in lanes)
+        choice = self._choose(step, longest)
         self.launch = (self.launch + 1) & LAUNCH_MASK or 1
+        self._control.note_launch(self.launch)
         launch, graph = self.launch, choice.graph
-        requests = tuple(member.request for member in members)
+        requests = tuple(lane.request for lane in lanes)
         in_window = self.window.take() if self.mode == "fire_and_forget" else 0
         out += (
             Emit(GraphSelected(launch, kind, graph.name, requests, longest, choice.fallback)),
             Emit(
-                GraphLaunched(
-                    launch, kind, graph.name, self.mode, len(members), self.window.index, in_window, self._cost
-                )
+                GraphLaunched(launch, kind, graph.name, self.mode, len(lanes), self.window.index, in_window, self._cost)
             ),
-            Compute(LaunchGraph(launch, graph, tuple(member.lane() for member in members), self.mode)),
+            Compute(LaunchGraph(launch, graph, lanes, self.mode)),
         )
         expected = 0
         if self._cost_model is not None:
-            expected = step_time(self._cost_model, graph, sum(member.context for member in members)).duration
+            expected = lanes_time(self._cost_model, graph, lanes).duration
         return now + self._cost + expected
+
+    def _choose(self, step: Step, longest: int) -> Choice:
+        graphs, decoding = self._graphs, len(step.decoding)
+        if step.kind == PREFILL:
+            return graphs.prefill.choose(1, longest)
+        if step.kind == DECODE:
+            return graphs.decode.choose(decoding, longest)
+        parts = graphs.mixed if decoding else graphs.chunk
+        assert parts is not None, "prompts are cut only where graphs for parts were captured"
+        return parts.choose(step.fresh, max(decoding, 1), longest)

@@ -13,11 +13,15 @@ import msgspec
 from testbed.blink.launches import LaunchMode
 from testbed.blink.ring import RingLayout
 from testbed.serving.graph_cache import (
+    CHUNK,
     DECODE,
+    MIXED,
     PREFILL,
+    ChunkGrids,
     GraphCache,
     GraphGrid,
     decode_batches,
+    sequences_by_doubling,
     sequences_up_to,
 )
 from testbed.serving.models import H100_HBM_BYTES, MODELS, Model
@@ -46,6 +50,11 @@ class BlinkParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prefills_per_pause: int = 4
     """Prompts prefilled before a paused batch resumes. Not stated; our choice, so that a pause lengthens a step by
     at most four prefills."""
+    prefill_chunk_tokens: int = 0
+    """Most tokens of prompts that are computed before the batch has its next decode step; longer prompts are cut.
+    0 computes prompts whole, as Blink does (summary, limits: no chunked prefill); Sarathi-Serve takes 512 to 2,048."""
+    chunk_placement: Literal["between", "riding"] = "between"
+    """Where a chunk is computed: in a pause of the batch, or beside its decode step in one graph."""
 
     slots: int = 4_096
     """Slots of the ring. Summary, parallel slot scan."""
@@ -115,6 +124,28 @@ class BlinkParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     takes part)."""
     host_launch_cost: Nanoseconds = 14_000
     """Launch of a graph by the host. Summary: 11 to 17 us, by the graph's topology; the middle."""
+
+    heartbeat_interval: Nanoseconds = 10 * MILLISECOND
+    """Between two heartbeats of the scheduler. The paper has no recovery; our choice: the kernel that spins could
+    count at every scan, an emulated one is woken for it."""
+    watchdog_patience: Nanoseconds = 200 * MILLISECOND
+    """How long a scheduler from which something is awaited may give no sign of life before the front end asks for a
+    new one; 0 leaves it alone. Our choice: twenty heartbeats, so that a process of an emulation that is late is not
+    taken for dead."""
+    restart_patience: Nanoseconds = 2 * SECOND
+    """How long a new scheduler may take to its first heartbeat before it is asked for again. Our choice."""
+    restart_limit: int = 8
+    """Most new lives that a front end asks for within `restart_window`; then it refuses requests until a heartbeat
+    moves. Our choice."""
+    restart_window: Nanoseconds = 60 * SECOND
+    """See `restart_limit`. Our choice."""
+    restart_cost: Nanoseconds = 5 * MILLISECOND
+    """From the question for a new scheduler to its start, under the simulated clock; an emulation takes what it takes.
+    Our choice: what a process that stands ready needs to see it and to launch the scheduler's graph."""
+    restored_kv: Literal["recomputed", "kept"] = "recomputed"
+    """What a new scheduler does about answers under way: `recomputed` prefills prompt and answer again and believes
+    nothing without checksum or order of writes; `kept` believes the KV blocks and block tables that lie in HBM."""
+
     graph_bytes: int = 2_500_000
     """HBM of one captured graph. Summary: 2 to 3 MB with TensorRT."""
 
@@ -143,7 +174,15 @@ class BlinkParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"service_level must be 0 to 15, not {self.service_level}")
         if self.window < 2:
             raise ValueError("window must be at least 2: one prefill and one decode")
+        if self.watchdog_patience and self.watchdog_patience < 4 * self.heartbeat_interval:
+            raise ValueError("watchdog_patience must be 0 or at least four times heartbeat_interval")
         self.layout()
+
+        if self.prefill_chunk_tokens and not SHORTEST_CHUNK <= self.prefill_chunk_tokens <= self.context():
+            allowed = f"0 or {SHORTEST_CHUNK} to {self.context()}"
+            raise ValueError(f"prefill_chunk_tokens must be {allowed}, not {self.prefill_chunk_tokens}")
+        if self.chunk_placement == "riding" and not self.prefill_chunk_tokens:
+            raise ValueError("chunk_placement riding needs prefill_chunk_tokens")
 
     def served_model(self) -> Model:
         """The row of `MODELS`."""
@@ -164,21 +203,32 @@ class BlinkParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.tail_launch_cost if mode == "tail" else self.fire_and_forget_cost
 
     def graphs(self) -> GraphCache:
-        """The graphs that the host captures: one sequence a prefill, a dense grid for decode steps."""
-        sequences = sequences_up_to(self.context())
+        """The graphs that the host captures: one sequence a prefill, a dense grid for decode steps.
+
+        Chunks have graphs of their own: in steps of 64 tokens for themselves, and two lengths beside decode steps.
+        """
+        sequences, budget = sequences_up_to(self.context()), self.prefill_chunk_tokens
+        coarse, batches = sequences_by_doubling(self.context()), decode_batches(self.max_batch)
+        riding = self.chunk_placement == "riding"
         return GraphCache(
             GraphGrid(PREFILL, (1,), sequences),
-            GraphGrid(DECODE, decode_batches(self.max_batch), sequences),
+            GraphGrid(DECODE, batches, sequences),
             self.graph_bytes,
+            chunk=ChunkGrids(CHUNK, (*range(64, budget, 64), budget), (1,), coarse) if budget else None,
+            mixed=ChunkGrids(MIXED, (-(-budget // 2), budget), batches, coarse) if riding else None,
         )
 
 
+SHORTEST_CHUNK = 16
+"""Least budget of tokens for chunks."""
 _POSITIVE = (
     "hbm_bytes", "kv_block_tokens", "max_batch", "prefills_per_pause", "slots", "burst_prompts", "task_pool",
     "submit_attempts", "tracker_refresh_interval", "poll_interval_min", "poll_work_cap", "measure_interval",
-    "scan_cost", "completion_poll", "completion_patience", "graph_bytes",
+    "scan_cost", "completion_poll", "completion_patience", "graph_bytes", "heartbeat_interval", "restart_patience",
+    "restart_limit", "restart_window",
 )  # fmt: skip
 _NOT_NEGATIVE = (
     "activation_bytes", "burst_window", "coalesce_gap_bytes", "tokenise_per_token", "service_level",
-    "fire_and_forget_cost", "tail_launch_cost", "host_launch_cost", "idle_scan_limit",
+    "fire_and_forget_cost", "tail_launch_cost", "host_launch_cost", "idle_scan_limit", "restart_cost",
+    "prefill_chunk_tokens", "watchdog_patience",
 )  # fmt: skip

@@ -29,6 +29,8 @@ class Publisher:
         self, launch: int, members: Sequence[SlotGeneration], tokens: Sequence[int], out: list[Effect]
     ) -> list[SlotGeneration]:
         """One new token for each of `members`; those who are finished by it complete. Returns the others."""
+        if not members:
+            return []
         for member, token in zip(members, tokens, strict=True):
             self._ring.put_answer(member.answer_start + member.generated, token)
             member.push(token)
@@ -47,6 +49,8 @@ class Publisher:
 
     def merge(self, member: SlotGeneration, out: list[Effect]) -> bool:
         """Prefilled: the slot decodes from now on. False, and the blocks are free, if the slot is not ours any more."""
+        if self._is_in(member, SlotState.DECODE_PROCESSING):
+            return True  # it did before a restart, after which its KV was computed again
         if self._mover.move(member.slot, member.incarnation, SlotMove.MERGE, member.request, out):
             return True
         self._pool.release(member.blocks)

@@ -12,7 +12,7 @@ from testbed.serving.requests import Sampling
 class Generation:
     """One request whose answer is being generated."""
 
-    __slots__ = ("blocks", "generated", "max_tokens", "prompt_tokens", "request", "sampling", "tail")
+    __slots__ = ("blocks", "computed", "generated", "max_tokens", "prompt_tokens", "request", "sampling", "tail")
 
     def __init__(
         self,
@@ -31,6 +31,8 @@ class Generation:
         """The last two tokens: what the next one depends on (stands for the KV blocks' contents)."""
         self.blocks = blocks
         self.generated = 0
+        self.computed = 0
+        """Tokens of its context whose KV is there, until its first token of this life is drawn."""
 
     @property
     def context(self) -> int:
@@ -49,6 +51,16 @@ class Generation:
             self.request, self.generated, self.context, self.tail,
             sampling.temperature, sampling.top_p, sampling.seed, sampling.ignore_eos,
         )  # fmt: skip
+
+    def prompt_lane(self, fresh: int) -> Lane:
+        """What a graph's input tensors say of this sequence when `fresh` more tokens of its context are computed.
+
+        The context is its prompt, and behind it what was generated before a restart. A token is drawn behind all of it.
+        """
+        if fresh == self.context:
+            return self.lane()
+        context = self.computed + fresh
+        return self.lane()._replace(context=context, fresh=fresh, draws=context == self.context)
 
 
 G = TypeVar("G", bound=Generation)

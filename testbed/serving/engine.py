@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from testbed.serving.chunk_times import chunk_time, riding_time
 from testbed.serving.cost_model import CostModel, StepTime
-from testbed.serving.graph_cache import PREFILL, Graph
+from testbed.serving.graph_cache import MIXED, PREFILL, Graph
 from testbed.serving.text_model import TextModel
 
 
@@ -29,6 +30,10 @@ class Lane(NamedTuple):
     top_p: float
     seed: int
     ignore_eos: bool
+    fresh: int = 0
+    """Tokens of the prompt that a chunk computes, the last of `context`; 0 for a whole prompt or a decode step."""
+    draws: bool = True
+    """Whether the step draws a token for it; a chunk draws none before the prompt's end."""
 
 
 def step_time(cost_model: CostModel, graph: Graph, context: int) -> StepTime:
@@ -43,6 +48,17 @@ def step_time(cost_model: CostModel, graph: Graph, context: int) -> StepTime:
     return cost_model.decode(graph.batch, context)
 
 
+def lanes_time(cost_model: CostModel, graph: Graph, lanes: Sequence[Lane]) -> StepTime:
+    """How long `graph` runs with these lanes. A chunk computes its whole captured length, like a prefill."""
+    if not graph.chunk:
+        return step_time(cost_model, graph, sum(lane.context for lane in lanes))
+    before = lanes[-1].context - lanes[-1].fresh
+    if graph.kind != MIXED:
+        return chunk_time(cost_model, graph.chunk, before)
+    decode = cost_model.decode(graph.batch, sum(lane.context for lane in lanes[:-1]))
+    return riding_time(cost_model, decode, graph.chunk, before)
+
+
 class Engine:
     """One model on one device."""
 
@@ -52,10 +68,10 @@ class Engine:
 
     def step_time(self, graph: Graph, lanes: Sequence[Lane]) -> StepTime:
         """How long `graph` runs with these lanes."""
-        return step_time(self.cost_model, graph, sum(lane.context for lane in lanes))
+        return lanes_time(self.cost_model, graph, lanes)
 
     def sample(self, lanes: Sequence[Lane]) -> tuple[int, ...]:
-        """One token a lane, by the lane's own seed and place."""
+        """One token a lane, by the lane's own seed and place; 0 for a lane that draws none."""
         draw = self._text_model.next_token
         return tuple(
             draw(
@@ -66,5 +82,7 @@ class Engine:
                 top_p=lane.top_p,
                 ignore_eos=lane.ignore_eos,
             )
+            if lane.draws
+            else 0
             for lane in lanes
         )

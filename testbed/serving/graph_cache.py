@@ -8,6 +8,7 @@ source: the defaults give 650 to 1,000 graphs, as the summary counts them. This 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -15,21 +16,32 @@ import numpy as np
 
 PREFILL = "prefill"
 DECODE = "decode"
+CHUNK = "chunk"
+"""Part of one prompt, behind KV that is there already."""
+MIXED = "mixed"
+"""A decode step that computes part of a prompt beside it, in a lane of its own."""
 
 
 class Graph(NamedTuple):
     """One captured graph: a fixed shape. Two graphs with the same shape are the same graph."""
 
     kind: str
-    """`prefill` or `decode`."""
+    """`prefill`, `decode`, `chunk` or `mixed`."""
     batch: int
     sequence: int
     """Longest sequence it can take, in tokens."""
+    chunk: int = 0
+    """Tokens of a prompt that it computes behind others, at most; 0 of graphs that compute no such part."""
+
+    @property
+    def lanes(self) -> int:
+        """Sequences it can take: its batch, and beside a decode step the prompt's."""
+        return self.batch + (self.kind == MIXED)
 
     @property
     def name(self) -> str:
         """As events and pages call it."""
-        return f"{self.kind}-b{self.batch}-s{self.sequence}"
+        return f"{self.kind}-b{self.batch}-s{self.sequence}" + (f"-c{self.chunk}" if self.chunk else "")
 
 
 class Choice(NamedTuple):
@@ -48,15 +60,20 @@ class GraphGrid:
     """
 
     def __init__(
-        self, kind: str, batches: Sequence[int], sequences: Sequence[int], token_budget: int | None = None
+        self,
+        kind: str,
+        batches: Sequence[int],
+        sequences: Sequence[int],
+        token_budget: int | None = None,
+        chunk: int = 0,
     ) -> None:
         if not batches or not sequences or list(batches) != sorted(set(batches)) or batches[0] < 1:
             raise ValueError(f"{kind}: batches must be ascending and positive, not {list(batches)}")
         if list(sequences) != sorted(set(sequences)) or sequences[0] < 1:
             raise ValueError(f"{kind}: sequences must be ascending and positive, not {list(sequences)}")
         self.kind = kind
-        self.largest = Graph(kind, batches[-1], sequences[-1])
-        points = [Graph(kind, batch, sequence) for batch in batches for sequence in sequences]
+        self.largest = Graph(kind, batches[-1], sequences[-1], chunk)
+        points = [Graph(kind, batch, sequence, chunk) for batch in batches for sequence in sequences]
         captured = [
             token_budget is None or graph.batch * graph.sequence <= token_budget or graph == self.largest
             for graph in points
@@ -83,14 +100,46 @@ class GraphGrid:
         return Choice(self._points[index], fallback=False)
 
 
-class GraphCache:
-    """The grids of both kinds, and what they cost."""
+class ChunkGrids:
+    """A grid for each captured length of a chunk; the shortest length that takes the chunk is used."""
 
-    def __init__(self, prefill: GraphGrid, decode: GraphGrid, bytes_per_graph: int) -> None:
+    def __init__(self, kind: str, chunks: Sequence[int], batches: Sequence[int], sequences: Sequence[int]) -> None:
+        self._lengths = tuple(chunks)
+        self._grids = tuple(GraphGrid(kind, batches, sequences, chunk=chunk) for chunk in chunks)
+
+    @property
+    def graphs(self) -> tuple[Graph, ...]:
+        """All of them."""
+        return tuple(graph for grid in self._grids for graph in grid.graphs)
+
+    def choose(self, tokens: int, batch: int, sequence: int) -> Choice:
+        """The graph for a chunk of `tokens` tokens. Raises ValueError if there is none so long, or so large."""
+        place = bisect_left(self._lengths, tokens)
+        if place == len(self._lengths):
+            raise ValueError(f"no graph takes a chunk of {tokens} tokens")
+        return self._grids[place].choose(batch, sequence)
+
+
+class GraphCache:
+    """The grids of all kinds, and what they cost."""
+
+    def __init__(
+        self,
+        prefill: GraphGrid,
+        decode: GraphGrid,
+        bytes_per_graph: int,
+        *,
+        chunk: ChunkGrids | None = None,
+        mixed: ChunkGrids | None = None,
+    ) -> None:
+        """`chunk` and `mixed` where prompts are computed in parts, by themselves or beside decode steps."""
         self.prefill = prefill
         self.decode = decode
+        self.chunk = chunk
+        self.mixed = mixed
         self.bytes_per_graph = bytes_per_graph
-        self._names = frozenset(prefill.graphs) | frozenset(decode.graphs)
+        grids = [grid for grid in (prefill, decode, chunk, mixed) if grid is not None]
+        self._names = frozenset(graph for grid in grids for graph in grid.graphs)
 
     def __contains__(self, graph: object) -> bool:
         return graph in self._names
@@ -118,6 +167,14 @@ def sequences_up_to(longest: int) -> tuple[int, ...]:
     while (steps[-1] if steps else 0) < longest:
         steps.extend(range((steps[-1] if steps else 0) + step, end + 1, step))
         step, end = step * 2, end * 2
+    return _cut(steps, longest)
+
+
+def sequences_by_doubling(longest: int) -> tuple[int, ...]:
+    """A coarse axis for graphs whose time does not depend on the captured length: 512 tokens, doubling, and all."""
+    steps = [512]
+    while steps[-1] < longest:
+        steps.append(2 * steps[-1])
     return _cut(steps, longest)
 
 

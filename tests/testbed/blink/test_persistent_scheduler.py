@@ -10,6 +10,7 @@ from testbed.blink.persistent_scheduler import PersistentScheduler
 from testbed.blink.ring import pack_progress
 from testbed.blink.scheduler_states import SCHEDULER_TABLE, SchedulerMove, SchedulerState
 from testbed.blink.slots import SlotState, pack
+from testbed.blink.steps import Step
 from testbed.events.schema import (
     BatchChanged,
     DeviceFaulted,
@@ -180,10 +181,10 @@ def test_a_scheduler_that_breaks_the_120_rule_is_caught() -> None:
 class Impatient(PersistentScheduler):
     """A broken scheduler: it launches the next step without watching for the output of the last."""
 
-    def _fire(self, now: int, kind: str, members: list[Any], out: list[Any]) -> None:
-        super()._fire(now, kind, members, out)
-        if kind == "decode":
-            self._launcher.fire(now, kind, members, out)
+    def _fire(self, now: int, step: Step, out: list[Any]) -> None:
+        super()._fire(now, step, out)
+        if step.kind == "decode":
+            self._launcher.fire(now, step, out)
 
 
 def test_a_scheduler_that_relaunches_a_running_graph_is_caught() -> None:

@@ -4,7 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.serving.graph_cache import DECODE, Graph, GraphGrid, decode_batches, sequences_up_to
+from testbed.serving.graph_cache import (
+    CHUNK,
+    DECODE,
+    MIXED,
+    ChunkGrids,
+    Graph,
+    GraphGrid,
+    decode_batches,
+    sequences_up_to,
+)
 
 BATCHES, SEQUENCES = (1, 2, 4, 7), (128, 256, 640, 1_000)
 GRID = GraphGrid(DECODE, BATCHES, SEQUENCES)
@@ -65,3 +74,17 @@ def test_sequences_ascend_to_the_longest(longest: int) -> None:
 
 def test_a_graph_says_its_shape() -> None:
     assert Graph(DECODE, 4, 640).name == "decode-b4-s640"
+
+
+def test_a_chunk_takes_the_shortest_captured_length_that_holds_it() -> None:
+    grids = ChunkGrids(CHUNK, (64, 128, 200), (1,), (512, 1_024))
+    assert [grids.choose(tokens, 1, 300).graph.chunk for tokens in (1, 64, 65, 200)] == [64, 64, 128, 200]
+    assert grids.choose(64, 1, 600).graph.name == "chunk-b1-s1024-c64"
+    assert len(grids.graphs) == 6
+    with pytest.raises(ValueError, match="no graph takes a chunk of 201 tokens"):
+        grids.choose(201, 1, 300)
+
+
+def test_a_mixed_graph_has_a_lane_beside_its_batch_for_the_prompt() -> None:
+    assert Graph(MIXED, 8, 512, 64).lanes == 9
+    assert Graph(DECODE, 8, 512).lanes == 8
