@@ -45,6 +45,8 @@ class BenchNetwork:
         self.plan = plan
         self.names = names
         self.docker: Docker | None = None
+        self.image = ""
+        """What containers are made from, once the network is built; empty without containers."""
         self.cpus = cpu_map(plan, cores)
         self._in_containers = nodes == "docker"
         self._registry = registry
@@ -154,16 +156,16 @@ class BenchNetwork:
         self._say(f"Docker at {self.docker.socket or 'the host engine'}")
         for leftover in reaper.reap().removed:  # containers of dead runs show only now that an engine answers
             self._say(f"reaped {leftover}")
-        image = images.ensure(self.docker, self._say, self._check)
+        self.image = images.ensure(self.docker, self._say, self._check)
         attach: dict[str, int] = {}
         for node in self.plan.nodes:
             self._check()
-            spec = self._spec(node, image, folder)
+            spec = self._spec(node, folder)
             attach[node.name] = self.docker.start_container(spec)
             self._containers[node.name] = spec.name
         return attach
 
-    def _spec(self, node: NodePlan, image: str, folder: Path) -> ContainerSpec:
+    def _spec(self, node: NodePlan, folder: Path) -> ContainerSpec:
         libraries = [Mount(Path(path)) for path in site_packages() if not Path(path).is_relative_to(SOURCE)]
         device = self.plan.hardware.accelerators.get(node.name)
         devices = [Mount(Path(device.socket), writable=True)] if device is not None and device.socket else []
@@ -172,7 +174,7 @@ class BenchNetwork:
         return ContainerSpec(
             name=self.names.container(node.name),
             label=self.plan.label,
-            image=image,
+            image=self.image,
             hostname=node.name.replace("_", "-"),
             cpus=self.cpus[node.name],
             memory_mib=node.memory_mib,

@@ -154,7 +154,7 @@ class BenchNodes:
         """From here on, software of nodes that stand for other machines gives way to no process of this host."""
         refused = []
         for node in (software.node for software in self._software):
-            priority = silicon.OF_ROLE.get(node.role)
+            priority = silicon.OF_ROLE.get(node.role) if node.silicon else None
             if priority is not None and not silicon.favour(software_pids(self.plan, node.name), priority):
                 refused.append(node.name)
         if refused:
@@ -260,9 +260,9 @@ class BenchNodes:
     # --- inside ---
 
     def _nic_cpus(self, node: NodePlan) -> tuple[int, ...]:
-        if node.role != "host":
+        if node.role != "host" and node.silicon:
             return self._network.cpus[node.name]
-        # A host's NIC is hardware all the same; any other node's serves the software beside it.
+        # A NIC is hardware wherever its node's software runs; only a device's serves the software beside it.
         hardware = [other.name for other in self.plan.nodes if other.cores == "hardware"]
         return self._network.cpus[hardware[0]] if hardware else self._network.cpus[node.name]
 

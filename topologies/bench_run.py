@@ -1,7 +1,7 @@
 """One run on this bench, from plan.json to control/bench.json: build, barrier, watch, tear down, always.
 
-The order is that of `Stage`; whatever happens, the run goes through finalising to cleaned, and what goes wrong while
-tearing down is kept apart from how the run went (fault A16). Stages, readings and ends are events in
+The order is that of `topologies.stages`; whatever happens, the run goes through finalising to cleaned, and what goes
+wrong while tearing down is kept apart from how the run went (fault A16). Stages, readings and ends are events in
 events/bench.jsonl. This module knows the barrier's files and nothing of what the nodes do.
 """
 
@@ -13,7 +13,6 @@ import sys
 import time
 from collections import deque
 from contextlib import ExitStack, closing, suppress
-from enum import Enum
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
@@ -37,12 +36,14 @@ from topologies.host_watch import HostWatch
 from topologies.last_attempt import put_aside
 from topologies.meters import CpuMeter, LinkMeter, packet_budget
 from topologies.naming import Names
+from topologies.neighbours import Neighbours
 from topologies.process_meter import ProcessMeter
-from topologies.processes import ProcessTable, die_with_parent
+from topologies.processes import ProcessTable, cpu_sets, die_with_parent
 from topologies.registry import RunRecord, RunRegistry, mark_of, registered, registry_lock
 from topologies.request_count import RequestCount, planned_requests
 from topologies.run_ends import BenchFault, BenchResult, FolderTaken, HostCannot, RunCancelled
 from topologies.run_storage import storage_fault
+from topologies.stages import FOLLOWS, Stage
 
 EPOCH_AHEAD = 100 * MILLISECOND
 READY_PATIENCE_S = 120.0
@@ -55,34 +56,12 @@ _END_SHOWS_S = 0.2
 _ORPHANED = "cancelled, since the process that started it has ended"
 
 
-class Stage(Enum):
-    """Where a run is. The values are those of the event stage.entered."""
-
-    PREPARING = "preparing"
-    NETWORK = "network"
-    NODES = "nodes"
-    RUNNING = "running"
-    FINALISING = "finalising"
-    CLEANED = "cleaned"
-
-
-FOLLOWS: dict[Stage | None, frozenset[Stage]] = {
-    None: frozenset({Stage.PREPARING}),
-    Stage.PREPARING: frozenset({Stage.NETWORK, Stage.FINALISING}),
-    Stage.NETWORK: frozenset({Stage.NODES, Stage.FINALISING}),
-    Stage.NODES: frozenset({Stage.RUNNING, Stage.FINALISING}),
-    Stage.RUNNING: frozenset({Stage.FINALISING}),
-    Stage.FINALISING: frozenset({Stage.CLEANED}),
-    Stage.CLEANED: frozenset(),
-}
-"""Which stage may follow which; what is not here raises."""
-
-
 class Watch(NamedTuple):
     """What is looked at from before the barrier opens until the run ends."""
 
     host: HostWatch
     processes: ProcessMeter
+    neighbours: Neighbours
 
 
 class BenchRun:
@@ -193,7 +172,9 @@ class BenchRun:
         asked, carried = packet_budget(self.plan)
         if asked > carried:
             self._say(f"all RoCE ports saturated would be {asked} packets/s, this machine carries {carried}", "warning")
-        self._keep_off_hardware(cores, network)
+        self._keep_off_hardware(cores)
+        neighbours = Neighbours(self.plan, self.names, table, cpu_sets(self.plan, cores).host)
+        neighbours.prepare(network.docker, network.image)
         self._enter(Stage.NODES)
         self._on_tear_down(lambda: self._end_nodes(nodes))
         nodes.start_captures()
@@ -201,6 +182,9 @@ class BenchRun:
         nodes.start_software()
         self._wait_until_ready(nodes)
         nodes.favour_hardware()
+        self._on_tear_down(lambda: self._end_neighbours(neighbours))
+        for started in neighbours.start(self._check):
+            self._emit(started)
         host = network.host_watch()
         self._on_tear_down(host.close)
         processes = ProcessMeter(nodes.pids())
@@ -208,12 +192,11 @@ class BenchRun:
         if self._serve:
             nodes.start_relay()
         self._enter(Stage.RUNNING)
-        self._watch(network, nodes, Watch(host, processes))
+        self._watch(network, nodes, Watch(host, processes, neighbours))
 
-    def _keep_off_hardware(self, cores: tuple[int, ...], network: BenchNetwork) -> None:
+    def _keep_off_hardware(self, cores: tuple[int, ...]) -> None:
         """The bench, and what it starts without a place of its own, stays on the hosts' cores from here on."""
-        theirs = {core for node in self.plan.nodes if node.cores == "host" for core in network.cpus[node.name]}
-        os.sched_setaffinity(0, theirs or set(cores[:1]))
+        os.sched_setaffinity(0, cpu_sets(self.plan, cores).host)
 
     def _clear_the_dead(self) -> None:
         reaped = reaper.reap()
@@ -258,6 +241,7 @@ class BenchRun:
                 seed=self.plan.seed,
                 requests=0 if self._serve else requests,
                 nodes=tuple(node.name for node in self.plan.nodes),
+                displaced=tuple(node.name for node in self.plan.nodes if node.role != "host" and not node.silicon),
             )
         )
 
@@ -279,6 +263,7 @@ class BenchRun:
             while faults and self._now() >= faults[0].at and not self._serve:
                 self._befall(nodes, faults.popleft())
             nodes.check_all_run(done=[name for name in finite if self._has(f"{name}.done")])
+            watch.neighbours.check_all_run()
             for event in desk.look(self._say):
                 self._emit(event)
             watch.processes.look()
@@ -296,7 +281,7 @@ class BenchRun:
             if now > limit and not self._serve:
                 raise BenchFault(f"the time limit of {self.plan.time_limit_s:g} s is over")
             time.sleep(_POLL_S)
-        self._measure(links, cpu, watch)
+        self._measure(links, cpu, watch, last=True)
         for change in watch.host.look_at_firewalls():
             self._emit(change)
 
@@ -306,8 +291,13 @@ class BenchRun:
         nodes.kill(fault.node)
         self._say(f"{fault.kind} {fault.node}: the experiment asks for it", "warning")
 
-    def _measure(self, links: LinkMeter, cpu: CpuMeter, watch: Watch) -> None:
-        for event in (*links.measure(), cpu.measure(), *watch.processes.measure(), *watch.host.look()):
+    def _measure(self, links: LinkMeter, cpu: CpuMeter, watch: Watch, *, last: bool = False) -> None:
+        beside = watch.neighbours.measure(now=last)
+        for event in (*links.measure(), cpu.measure(), *watch.processes.measure(), *watch.host.look(), *beside):
+            self._emit(event)
+
+    def _end_neighbours(self, neighbours: Neighbours) -> None:
+        for event in neighbours.end():
             self._emit(event)
 
     def _end_nodes(self, nodes: BenchNodes) -> None:

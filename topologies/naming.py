@@ -71,6 +71,14 @@ class Names:
         """The Docker container of a node."""
         return f"{CONTAINER_LABEL}-{self.label}-{node}"
 
+    def neighbour(self, name: str, number: int) -> str:
+        """The Docker container of a neighbour, or its cell; '_' is in no node's container name before the label."""
+        return f"{CONTAINER_LABEL}_{self.label}_{name}_{number}"
+
+    def neighbour_folder(self, name: str, number: int) -> Path:
+        """Where a neighbour says what it has done; all that its container may write to of the run's."""
+        return self.folder / "neighbours" / f"{name}-{number}"
+
     @property
     def folder(self) -> Path:
         """The run's folder under `RUN_ROOT`."""

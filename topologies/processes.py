@@ -168,21 +168,43 @@ def module_command(module: str, *arguments: str) -> list[str]:
     return [sys.executable, "-m", module, *arguments]
 
 
-def cpu_map(plan: Plan, cores: Sequence[int]) -> dict[str, tuple[int, ...]]:
-    """Cores of each node, by its `cores` role: the host and its neighbours apart from hardware of its own.
+class CpuSets(NamedTuple):
+    """Cores by what may use them."""
+
+    host: tuple[int, ...]
+    """Of the host's own software, its neighbours and the bench."""
+    reserved: tuple[int, ...]
+    """Of host software that no neighbour may disturb. On two cores they are the hardware's, which goes first."""
+    hardware: tuple[int, ...]
+    """Of what stands for silicon of its own."""
+
+
+def cpu_sets(plan: Plan, cores: Sequence[int]) -> CpuSets:
+    """How the machine's cores are shared out.
 
     One core: all share it. Two: core 0 is the host's, core 1 the hardware's. More: each hardware node gets one of its
-    own from the far end as long as one is left for the hosts, which share the rest.
+    own from the far end as long as one is left for the hosts, and one for reserved nodes, if there are any; these get
+    half of what hardware leaves.
     """
-    hardware = [node.name for node in plan.nodes if node.cores == "hardware"]
-    hosts = [node.name for node in plan.nodes if node.cores == "host"]
     if len(cores) == 1:
-        return {name: tuple(cores) for name in hosts + hardware}
-    own = max(1, min(len(hardware), len(cores) - 1))
-    for_hardware, for_hosts = list(cores)[-own:], list(cores)[:-own]
+        return CpuSets(*3 * (tuple(cores),))
+    hardware = sum(node.cores == "hardware" for node in plan.nodes)
+    apart = any(node.cores == "reserved" for node in plan.nodes) and len(cores) > 2
+    own = max(1, min(hardware, len(cores) - 1 - apart))
+    left = len(cores) - own
+    reserved = max(1, left // 2) if apart else 0
+    host, rest, last = cores[: left - reserved], cores[left - reserved : left], cores[left:]
+    return CpuSets(tuple(host), tuple(rest or last), tuple(last))
+
+
+def cpu_map(plan: Plan, cores: Sequence[int]) -> dict[str, tuple[int, ...]]:
+    """Cores of each node by its CPU set (`cpu_sets`): hardware nodes have one each, the others all of theirs."""
+    sets = cpu_sets(plan, cores)
+    hardware = [node.name for node in plan.nodes if node.cores == "hardware"]
+    shared = {"host": sets.host, "reserved": sets.reserved}
     return {
-        **{name: (for_hardware[place % own],) for place, name in enumerate(hardware)},
-        **{name: (for_hosts[place % len(for_hosts)],) for place, name in enumerate(hosts)},
+        **{name: (sets.hardware[place % len(sets.hardware)],) for place, name in enumerate(hardware)},
+        **{node.name: shared[node.cores] for node in plan.nodes if node.cores in shared},
     }
 
 

@@ -23,7 +23,8 @@ NIC = 10
 DEVICE = 8
 """Of a device process that computes for a node (topologies.accelerators): its node's software polls for the result."""
 OF_ROLE = {"gpu": 7, "prefill": 7, "decode": 7, "scheduler": 7, "dpu": 5, "storage": 5, "client": 5}
-"""SCHED_FIFO priority of a node's software by its role. The role `host` is not here on purpose."""
+"""SCHED_FIFO priority of a node's software by its role, where it has silicon of its own (`NodePlan.silicon`). The role
+`host` is not here on purpose."""
 
 
 def favour(pids: Iterable[int], priority: int) -> bool:

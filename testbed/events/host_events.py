@@ -65,6 +65,8 @@ class NeighbourStarted(Event, frozen=True, tag="neighbour.started"):
     threads: int
     containers: int
     cpus: tuple[int, ...]
+    program: str = ""
+    """What does the work: pbzip2, tcc, …"""
 
 
 class NeighbourMeasured(Event, frozen=True, tag="neighbour.measured"):

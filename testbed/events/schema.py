@@ -77,6 +77,9 @@ class RunStarted(Event, frozen=True, tag="run.started"):
     """How many requests the workload will send; 0 when it is open-ended (`looplane serve`)."""
     nodes: tuple[str, ...] = ()
     """Names of the planned nodes, each of which logs node.ready and node.stopped; empty where the log does not say."""
+    displaced: tuple[str, ...] = ()
+    """Of these, the ones that stand for silicon and that the experiment has put on cores of the host: how late they
+    are is what the run measures, and no fault of it."""
 
 
 class RunFinished(Event, frozen=True, tag="run.finished"):
@@ -233,7 +236,7 @@ class GraphSelected(Event, frozen=True, tag="graph.selected"):
 
     launch: int
     kind: str
-    """prefill or decode."""
+    """prefill or decode; chunk (part of a prompt) or mixed (a decode step with one) where prompts are cut."""
     graph: str
     requests: tuple[int, ...]
     tokens: int

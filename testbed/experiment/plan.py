@@ -104,6 +104,10 @@ class NodePlan(msgspec.Struct, frozen=True):
     """The node's memory, reads and writes together, as the flow wire models it; 0 leaves it out."""
     host_design: HostDesign = PAPERS_HOST
     """What of the node's inside is another than today's hardware has, as the flow wire models it."""
+    silicon: bool = True
+    """Whether its software stands for a machine or a device of its own, which nothing on the host may slow: it has
+    SCHED_FIFO and its lateness is judged. Never so for hosts, nor where the experiment puts it on cores of the host;
+    then its lateness is what is measured."""
 
 
 class CapturePlan(msgspec.Struct, frozen=True):

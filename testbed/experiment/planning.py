@@ -177,6 +177,7 @@ def _node(
         pcie_bits_per_s=outline.pcie_bits_per_s,
         dram_bits_per_s=outline.dram_bits_per_s,
         host_design=outline.host_design,
+        silicon=outline.role != "host" and cores in ("hardware", outline.cores),
     )
 
 
