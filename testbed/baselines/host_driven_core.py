@@ -185,18 +185,21 @@ class EngineCore:
             self.batch.members.remove(sequence)
 
     def _go_on(self, now: Nanoseconds, out: list[Effect]) -> None:
-        """One thing at a time: the tokens that have come, else the next step while the worker has room for one."""
+        """One thing at a time: the next step while the worker has room for one, else the tokens that have come.
+
+        That order is vLLM's (`step_with_batch_queue`) and SGLang's (`event_loop_overlap`): a core that is late lets
+        the GPU begin before it looks at tokens.
+        """
         if self.state in (CoreState.UPDATING, CoreState.FAULTED):
             return
+        while len(self._steps) < self._depth and self._schedule(now, out):
+            self.state = CORE_TABLE.after(self.state, CoreMove.SCHEDULE)
         if self._taken:
             self.state = CORE_TABLE.after(self.state, CoreMove.TAKE)
             step = self._steps[0]
             amount = self._costs.update(len(step.members))
             out.append(Compute(HostWork(step.launch, self.name, "update", amount)))
-            return
-        while len(self._steps) < self._depth and self._schedule(now, out):
-            self.state = CORE_TABLE.after(self.state, CoreMove.SCHEDULE)
-        if not self._steps:
+        elif not self._steps:
             self._tell_batch(out)
 
     def _schedule(self, now: Nanoseconds, out: list[Effect]) -> bool:
