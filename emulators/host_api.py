@@ -17,7 +17,7 @@ from emulators.openai_api import listen, make_application
 from emulators.pcie_link import PATIENCE_S, PcieFault
 from emulators.process_links import OtherProcesses
 from emulators.server_port import FrontEndPort
-from testbed.experiment.assembly import SYSTEMS
+from testbed.experiment.assembly import SYSTEMS, provisions_of
 from testbed.experiment.server_address import API_PORT, front_address
 from testbed.machine import Deliver, MachineError, Message
 from testbed.serving.requests import Refused, Tokens
@@ -47,6 +47,7 @@ async def serve(node: AsyncNode) -> None:
             raise MachineError(f"the API cannot take a {type(deliver.message).__name__}")
         port.take(deliver.message)
 
+    run.emit(provisions_of(run.plan))
     process = HostProcess(run, otherwise)
     others = OtherProcesses(run)
     try:

@@ -13,9 +13,9 @@ import mmap
 import sys
 from random import Random
 
-WORKING_SET_BYTES = 24 << 20
-"""More than a core's own caches (1 to 2 MiB), so that the work lives from the shared cache and from memory; less than
-a shared cache (32 MiB and more), so that it is fast when nobody else is there."""
+WORKING_SET_BYTES = 8 << 20
+"""More than a core's own caches (1 to 2 MiB), so that the work lives from the shared cache; so little that a server's
+three processes fit into one of 32 MiB together, and are not each other's neighbours when nobody else is there."""
 VISITS = 8
 """Objects that a round visits, one behind another."""
 MAPPING_ROUNDS = 128

@@ -52,7 +52,7 @@ class HostProcess:
             with (self._run.folder / "control" / f"{self._run.name}.calibrating").open("wb") as turn:
                 fcntl.flock(turn, fcntl.LOCK_EX)
                 calibration = calibrate(churn)
-            self._processor = RealProcessor(self._run, churn, calibration)
+            self._processor = RealProcessor(self._run, _machines_of(self._run)[0], churn, calibration)
         return self._processor
 
     def attach_machines(self, machines: Iterable[Machine]) -> None:

@@ -30,9 +30,11 @@ from testbed.units import MILLISECOND, Nanoseconds
 MOST_OWED: Nanoseconds = 2 * MILLISECOND
 """Of the process's own code no more than this is paid out of later pieces: what it does while it has no work to do
 (heartbeats, refusals) is not a piece's."""
-BATCH_ROUNDS = 200
-"""About half a millisecond: shorter than the kernel's slices, so that most batches run undisturbed."""
-BATCHES = 400
+BATCH_ROUNDS = 400
+"""About a millisecond: shorter than the kernel's slices, so that most batches run undisturbed."""
+BATCHES = 100
+PAUSE_S = 0.002
+"""Between two batches, as a server waits for its GPU between two steps: a core that has slept is slower at first."""
 _RECENT = 20 * MILLISECOND
 """Churn over which the present slowdown is taken."""
 
@@ -46,11 +48,12 @@ class Calibration(NamedTuple):
     """Slowest ÷ fastest batch."""
 
 
-def calibrate(churn: Churn, batches: int = BATCHES) -> Calibration:
-    """Times churn on the calling thread's core; a fifth of a second."""
-    churn.rounds(BATCH_ROUNDS * batches // 4)
+def calibrate(churn: Churn, batches: int = BATCHES, pause_s: float = PAUSE_S) -> Calibration:
+    """Times churn on the calling thread's core; a third of a second."""
+    churn.rounds(BATCH_ROUNDS * 20)
     times = []
     for _ in range(batches):
+        time.sleep(pause_s)
         begin = time.thread_time_ns()
         churn.rounds(BATCH_ROUNDS)
         times.append(time.thread_time_ns() - begin)
@@ -61,7 +64,8 @@ def calibrate(churn: Churn, batches: int = BATCHES) -> Calibration:
 class RealProcessor:
     """`Accelerator` of one process of a host. Its work is done by the node's loop, not in `submit`."""
 
-    def __init__(self, run: NodeRun, churn: Churn, calibration: Calibration) -> None:
+    def __init__(self, run: NodeRun, process: str, churn: Churn, calibration: Calibration) -> None:
+        """`process` is what the event of the calibration calls it."""
         self._run = run
         self._churn = churn
         self._rounds_per_ns = calibration.rounds_per_ms / MILLISECOND
@@ -71,9 +75,8 @@ class RealProcessor:
         self._slowdown = 1.0
         self._left_at = time.thread_time_ns()
         run.watch(self._ready, self._attend)
-        run.emit(
-            ProcessorCalibrated(run.process, calibration.rounds_per_ms, calibration.spread, churn.working_set_bytes)
-        )
+        rounds_per_ms, spread = calibration
+        run.emit(ProcessorCalibrated(process, rounds_per_ms, spread, churn.working_set_bytes))
 
     def submit(self, now: Nanoseconds, work: Any) -> Effects:  # noqa: ARG002  # as every accelerator's
         """Takes a piece. Raises MachineError for anything else."""

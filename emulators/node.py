@@ -68,6 +68,7 @@ _BARRIER_POLL_S = 0.002
 class NodeRun:
     """One node's part in one run, or one process's of a node that has several. Not for several threads."""
 
+    spin = SPIN
     def __init__(self, folder: Path, name: str, process: str = "") -> None:
         self.folder = folder
         self.name = name
@@ -248,14 +249,14 @@ class NodeRun:
         return self.verbs is None or self.verbs.arm()
 
     def loop(self) -> None:
-        """Turns until the run stops: sleeps in select, spins for the last `SPIN` before a machine's deadline."""
+        """Turns until the run stops: sleeps in select, spins for the last `spin` before a machine's deadline."""
         descriptors = [self.wake_fd, *self._watched]
         if self.verbs is not None:
             descriptors.append(self.verbs.completion_fd)
         clock = time.monotonic_ns
         while not self.stopping:
             moment = self.turn()
-            spin = SPIN if moment == self._machine_due else 0
+            spin = self.spin if moment == self._machine_due else 0
             if not self.prepare_sleep():
                 continue
             rest = moment - spin - clock()
@@ -279,8 +280,7 @@ class NodeRun:
 
     def record_crash(self, error: BaseException) -> None:
         """Puts the traceback of a crash into the node's log."""
-        text = "".join(traceback.format_exception(error))
-        self.emit(LineLogged(text=text, severity="error"))
+        self.emit(LineLogged(text="".join(traceback.format_exception(error)), severity="error"))
 
     def finish(self, code: int, detail: str = "") -> None:
         """Logs node.stopped and lets go of the NIC and the log."""
