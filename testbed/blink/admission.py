@@ -8,6 +8,8 @@ This file launches nothing and knows no time.
 
 from __future__ import annotations
 
+from collections import deque
+
 import numpy as np
 import numpy.typing as npt
 
@@ -78,6 +80,8 @@ class Admission:
         """Scans so far."""
         self.pending = 0
         """Pending slots that the last scan saw and nobody has claimed since."""
+        self.restored: deque[SlotGeneration] = deque()
+        """Requests of an earlier life of the scheduler that are to be prefilled again, before all others."""
 
     def scan(self) -> npt.NDArray[np.int64]:
         """One parallel scan of all slots: the pending ones."""
@@ -90,6 +94,8 @@ class Admission:
         self, now: Nanoseconds, slots: npt.NDArray[np.int64], running: int, places: int, out: list[Effect]
     ) -> list[SlotGeneration]:
         """Claims whom the policy admits among `slots`, at most `places`; the claimed have their KV blocks."""
+        if self.restored:
+            return [self.restored.popleft() for _ in range(min(max(places, 0), len(self.restored)))]
         if not len(slots) or places < 1:
             return []
         order = slots[np.argsort(self._ring.request_numbers(slots), kind="stable")]

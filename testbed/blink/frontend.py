@@ -3,7 +3,8 @@
 Steps 1 to 5 and 11 to 13 of Blink's architecture figure. It reaches the GPU only by RDMA verbs on the ring's region
 and knows neither the scheduler nor the host; nothing in it assumes that it runs on a DPU, so it can be a gateway.
 Its parts: `submission` brings prompts to the ring, `token_reader` plans the polling, `client_side` speaks to clients,
-`slot_clearing` empties slots, `holdings` knows what is lent out. This file routes between them.
+`slot_clearing` empties slots, `holdings` knows what is lent out, `watchdog` misses a scheduler that is dead. This
+file routes between them.
 
 A prompt becomes visible in two strokes: its WRITEs are completed first, then the slot is moved to `prefill_pending` by
 CMP_SWAP. That costs one round trip more than relying on the order of the connection alone, and it lets bulk prompts
@@ -16,17 +17,19 @@ import numpy as np
 import numpy.typing as npt
 
 from testbed.blink.awaited import Awaited
+from testbed.blink.control_line import asked_word, unpack_control
 from testbed.blink.holdings import Holdings
 from testbed.blink.parameters import BlinkParameters
 from testbed.blink.prompt_writer import Burst
 from testbed.blink.request_tracker import Stage, TrackedRequest
-from testbed.blink.ring import TOKEN, FinishReason, tokens_from, unpack_progress
-from testbed.blink.ring_link import Metadata, Refresh, RingLink, Swap, Task
+from testbed.blink.ring import CONTROL, TOKEN, FinishReason, tokens_from, unpack_progress
+from testbed.blink.ring_link import Look, Metadata, Refresh, Restart, RingLink, Swap, Task
 from testbed.blink.slot_clearing import SlotClearing
 from testbed.blink.slots import SlotState, incarnation_of, pack
 from testbed.blink.submission import Submission
 from testbed.blink.task_pool import TaskPool
 from testbed.blink.token_reader import Fetch, TokenRead, TokenReader
+from testbed.blink.watchdog import Watchdog
 from testbed.events.schema import TokensRead
 from testbed.machine import (
     NOTHING,
@@ -49,7 +52,9 @@ _REFUSALS = {
     FinishReason.DAMAGED: ("internal", "the prompt arrived damaged in GPU memory"),
     FinishReason.KV_TOO_SMALL: ("context_length_exceeded", "the request needs more KV memory than the GPU has"),
     FinishReason.FAULT: ("unavailable", "the GPU failed"),
+    FinishReason.INTERRUPTED: ("internal", "the GPU's scheduler was restarted and cannot go on with this request"),
 }
+_NO_SCHEDULER = ("unavailable", "the GPU's scheduler does not come back")
 _UNREACHABLE = ("unavailable", "the GPU cannot be reached")
 
 
@@ -75,6 +80,7 @@ class FrontEnd:
         self._submission = Submission(parameters, self._link, self.holdings, self._client, vocabulary)
         self._clearing = SlotClearing(self._link, self._layout, self.holdings, self._client)
         self._reader = TokenReader(parameters, self._layout)
+        self._watchdog = Watchdog(parameters)
         self._serving = Awaited()
 
     @property
@@ -83,8 +89,8 @@ class FrontEnd:
         return len(self._serving)
 
     def deadline(self) -> Nanoseconds | None:
-        """When a prompt is ready, a burst goes out, or the next poll is due."""
-        moments = (self._submission.deadline(), self._reader.due)
+        """When a prompt is ready, a burst goes out, the next poll is due, or a look for a sign of life."""
+        moments = (self._submission.deadline(), self._reader.due, self._watchdog.due)
         return min((moment for moment in moments if moment is not None), default=None)
 
     def receive(self, now: Nanoseconds, message: Message) -> Effects:
@@ -105,7 +111,7 @@ class FrontEnd:
         return out
 
     def wake(self, now: Nanoseconds) -> Effects:
-        """Does what is due: submissions, then the poll."""
+        """Does what is due: submissions, then the poll, then the watchdog's look."""
         due = self.deadline()
         if due is None or now < due:
             return NOTHING
@@ -115,6 +121,9 @@ class FrontEnd:
             mark = self.holdings.slots.begin_refresh()
             self._link.read(0, self._layout.metadata_size, Metadata(mark), out)
             self._reader.posted(now)
+        if self._watchdog.due is not None and self._watchdog.due <= now:
+            self._link.read(self._layout.control, CONTROL, Look(), out)
+            self._watchdog.reading = True
         return out
 
     def _depart(self, name: str, out: list[Effect], *, satisfied: bool) -> None:
@@ -148,6 +157,12 @@ class FrontEnd:
                 self._unreachable(now, out)
             case TokenRead():
                 self._fetched(task, completion.data, out, good=good)
+            case Look() if good:
+                self._looked(now, completion.data, out)
+            case Look():
+                self._watchdog.failed(now)
+            case Restart():
+                pass  # whoever was first has asked: the next look shows a new life, or none
 
     def _settle(self, now: Nanoseconds, out: list[Effect]) -> None:
         """Polls go on while anything is awaited."""
@@ -155,6 +170,7 @@ class FrontEnd:
             self._reader.stop()
         elif self._reader.due is None and not self._reader.reading:
             self._reader.start(now)
+        self._watchdog.awaiting(now, something=bool(self._serving or self._clearing))
         if event := self._reader.measured(now, self._submission.refreshes):
             out.append(Emit(event))
 
@@ -180,21 +196,22 @@ class FrontEnd:
         self.holdings.slots.refresh(now, mark, states)
         self._clearing.observe(mark, states, out)
         for news in self._serving.news(mark, states, progress):
-            self._look_at(*news, out)
+            self._look_at(now, *news, out)
         for read in self._reader.plan(self._serving.backlog.values(), self._serving.unborn):
             for fetch in read.parts:
                 fetch.tracked.reading = True
                 self._serving.note(fetch.tracked)
             self._link.read(read.offset, read.length, read, out)
 
-    def _look_at(self, tracked: TrackedRequest, word: int, progress: int, out: list[Effect]) -> None:
+    def _look_at(self, now: Nanoseconds, tracked: TrackedRequest, word: int, progress: int, out: list[Effect]) -> None:
         if incarnation_of(word) != tracked.incarnation:
             self._client.refuse(tracked, "internal", "the slot was taken away", out)
             tracked.word = word
             self._clear(tracked, out)
             return
         tracked.word = word
-        tracked.note(unpack_progress(progress))
+        if tracked.note(unpack_progress(progress)):
+            self._watchdog.tokens_seen(now)
         self._serving.note(tracked)
         if tracked.finished and not tracked.reading:
             self._finish(tracked, out)
@@ -217,7 +234,6 @@ class FrontEnd:
         tracked = fetch.tracked
         out.append(Emit(TokensRead(tracked.number, fetch.first, fetch.amount, fetch.urgent)))
         self._serving.take(tracked, fetch.amount)
-        self.holdings.drop_prompt(tracked)
         ending = _ENDINGS.get(tracked.reason) if tracked.finished else None
         self._client.stream(tracked, fetch.first, tokens, ending, out)
         if tracked.finished:
@@ -237,11 +253,25 @@ class FrontEnd:
         self._serving.remove(tracked)
         self._clearing.begin(tracked, out)
 
+    def _looked(self, now: Nanoseconds, line: bytes, out: list[Effect]) -> None:
+        """The control line is back."""
+        words = self._watchdog.observe(now, unpack_control(line), out)
+        if words is not None:
+            self._link.swap(asked_word(self._layout), Restart(*words), out)
+        self._submission.closed = _NO_SCHEDULER if self._watchdog.given_up else None
+        if self._watchdog.given_up:
+            self._give_up(*_NO_SCHEDULER, out)
+
+    def _give_up(self, reason: str, detail: str, out: list[Effect]) -> None:
+        """Nobody is served any more; slots are emptied when their words say so again."""
+        for tracked in self._serving:
+            self._client.refuse(tracked, reason, detail, out)
+            self._serving.remove(tracked)
+            self._clearing.await_word(tracked)
+
     def _unreachable(self, now: Nanoseconds, out: list[Effect]) -> None:
         """A poll failed: the connection is lost. Clients are told; slots are emptied when the GPU answers again."""
         self._reader.reading = False
-        for tracked in self._serving:
-            self._client.refuse(tracked, *_UNREACHABLE, out)
-            self._serving.remove(tracked)
-            self._clearing.await_word(tracked)
+        self._give_up(*_UNREACHABLE, out)
         self._reader.slow_down(now)
+        self._watchdog.postpone(now)

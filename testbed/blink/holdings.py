@@ -34,15 +34,11 @@ class Holdings:
         tracked.incarnation = incarnation_of(moved(found.word, SlotMove.SUBMIT))
         return found
 
-    def drop_prompt(self, tracked: TrackedRequest) -> None:
-        """Takes the prompt's extent back: the GPU has read it."""
+    def drop_extents(self, tracked: TrackedRequest) -> None:
+        """Takes both extents back, at the request's end: a restarted scheduler reads prompts again."""
         if tracked.input_start != NOWHERE:
             self.prompts.release(tracked.input_start)
             tracked.input_start = NOWHERE
-
-    def drop_extents(self, tracked: TrackedRequest) -> None:
-        """Takes both extents back."""
-        self.drop_prompt(tracked)
         if tracked.answer_start != NOWHERE:
             self.answers.release(tracked.answer_start)
             tracked.answer_start = NOWHERE

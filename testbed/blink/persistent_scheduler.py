@@ -29,7 +29,8 @@ from testbed.blink.ring import FinishReason, RingView
 from testbed.blink.scheduler_states import SCHEDULER_TABLE, SchedulerMove, SchedulerState
 from testbed.blink.slots import SlotMove
 from testbed.blink.steps import Step
-from testbed.events.schema import BatchChanged, DeviceFaulted, SchedulerRestarted, WindowRelaunched
+from testbed.events.blink_events import SchedulerRestarted
+from testbed.events.schema import BatchChanged, DeviceFaulted, WindowRelaunched
 from testbed.machine import NOTHING, Compute, Effect, Effects, Emit, Message, UnexpectedMessage
 from testbed.network.memory_region import LocalMemory
 from testbed.serving.batch import Batch

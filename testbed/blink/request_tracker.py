@@ -117,13 +117,19 @@ class TrackedRequest(Listener):
         """Moves to the next stage. Raises `IllegalMove` and changes nothing if the table has none."""
         self.stage = STAGE_TABLE.after(self.stage, move)
 
-    def note(self, progress: Progress) -> None:
-        """Takes a progress word that was read; one of another use of the slot, or an older one, says nothing."""
+    def note(self, progress: Progress) -> bool:
+        """Takes a progress word that was read; one of another use of the slot, or an older one, says nothing.
+
+        True if it says something new.
+        """
         if self.reason is not FinishReason.NONE or progress.echo != self.incarnation & ECHO_MASK:
-            return
-        if progress.generated >= self.generated:
-            self.generated = min(progress.generated, self.request.max_tokens)
-            self.reason = progress.reason
+            return False
+        if progress.generated < self.generated:
+            return False
+        before = self.generated, self.reason
+        self.generated = min(progress.generated, self.request.max_tokens)
+        self.reason = progress.reason
+        return before != (self.generated, self.reason)
 
     def epitaph(self) -> RequestServed | RequestAbandoned | None:
         """What the log says at its end: served or abandoned; None where a refusal has said it already."""

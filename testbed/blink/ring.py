@@ -2,9 +2,9 @@
 
 Planes from the region's start: state words, progress words (both together are the metadata that one RDMA READ
 brings: 64 KiB at 4,096 slots), descriptors, input arena (prompts), token arena (answers), extraction buffer (what a
-graph's sampling leaves for the scheduler). 64-bit words are little-endian. This file knows offsets and encodings,
-nobody who reads or writes them. Fields follow the summary ("prompt identity, token count, generation progress,
-arena offsets"); sizes and order are our choice, the source has none.
+graph's sampling leaves for the scheduler), control line (`control_line`). 64-bit words are little-endian. This file
+knows offsets and encodings, nobody who reads or writes them. Fields follow the summary ("prompt identity, token
+count, generation progress, arena offsets"); sizes and order are our choice, the source has none.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ WORD = 8
 TOKEN = 4
 """Bytes of a token id in the arenas (unsigned, little-endian)."""
 DESCRIPTOR = 64
+CONTROL = 64
+"""Bytes of the control line."""
 PAGE = 4096
 
 COUNT_MASK = (1 << 32) - 1
@@ -52,6 +54,11 @@ class FinishReason(IntEnum):
     """The request needs more KV blocks, or a longer context, than the device has."""
     FAULT = 6
     """The device refused a launch or never answered."""
+    INTERRUPTED = 7
+    """The scheduler was restarted, and what the ring still had of the request could not be trusted."""
+
+
+_REASONS = frozenset(FinishReason)
 
 
 class RingLayout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -79,8 +86,7 @@ class RingLayout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def size(self) -> int:
         """Bytes of the whole region, whole pages."""
-        end = self.extraction(0) + self.slots * WORD
-        return -(-end // PAGE) * PAGE
+        return -(-(self.control + CONTROL) // PAGE) * PAGE
 
     def state(self, slot: int) -> int:
         """Offset of a slot's state word."""
@@ -106,6 +112,11 @@ class RingLayout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Offset of the `lane`-th word of the extraction buffer; a lane is a place in the running batch."""
         return self.answer(self.token_tokens) + lane * WORD
 
+    @property
+    def control(self) -> int:
+        """Offset of the control line, a whole cache line."""
+        return -(-self.extraction(self.slots) // CONTROL) * CONTROL
+
 
 class Progress(NamedTuple):
     """A progress word, taken apart."""
@@ -125,7 +136,7 @@ def pack_progress(count: int, reason: FinishReason, incarnation: int) -> int:
 def unpack_progress(word: int) -> Progress:
     """Takes a progress word apart. A reason that is none of ours reads as `FAULT`."""
     reason = word >> REASON_SHIFT & 0xFF
-    known = FinishReason(reason) if reason <= FinishReason.FAULT else FinishReason.FAULT
+    known = FinishReason(reason) if reason in _REASONS else FinishReason.FAULT
     return Progress(word & COUNT_MASK, known, word >> ECHO_SHIFT)
 
 
@@ -238,6 +249,10 @@ class RingView:
         if zlib.crc32(data) != found.prompt_checksum:
             raise DamagedDescriptor("the prompt does not match its checksum")
         return data
+
+    def answers(self, start: int, count: int) -> list[int]:
+        """`count` token ids of the token arena from place `start`."""
+        return [int(token) for token in self._answers[start : start + count]]
 
     def put_answer(self, place: int, token: int) -> None:
         """Writes one token id into the token arena."""

@@ -41,7 +41,18 @@ class Swap(NamedTuple):
     desired: int
 
 
-Task: TypeAlias = Refresh | Metadata | Swap | Burst | TokenRead
+class Look(NamedTuple):
+    """The watchdog's READ of the control line."""
+
+
+class Restart(NamedTuple):
+    """A compare-and-swap that asks for a new life of the scheduler."""
+
+    expected: int
+    desired: int
+
+
+Task: TypeAlias = Refresh | Metadata | Swap | Burst | TokenRead | Look | Restart
 """What an operation can be for."""
 
 
@@ -64,7 +75,7 @@ class RingLink:
         remote = self._ring.at(offset)
         self.pool.post(lambda ticket: Read(ticket, self._peer, self._level, remote=remote, length=length), task, out)
 
-    def swap(self, offset: int, task: Swap, out: list[Effect]) -> None:
+    def swap(self, offset: int, task: Swap | Restart, out: list[Effect]) -> None:
         """Posts a CMP_SWAP of `task.expected` for `task.desired`."""
         remote = self._ring.at(offset)
         self.pool.post(

@@ -59,6 +59,8 @@ class Submission:
         self._refreshing = False
         self.refreshes = 0
         """READs of the state plane that the slot tracker needed for itself."""
+        self.closed: tuple[str, str] | None = None
+        """Reason and detail with which everybody is turned away for the time being."""
 
     def deadline(self) -> Nanoseconds | None:
         """When the next prompt is tokenised or the next burst goes out."""
@@ -72,6 +74,9 @@ class Submission:
         out.append(Emit(RequestArrived(number, name, len(request.prompt), request.max_tokens)))
         if self._client.find(name) is not None:
             self._client.turn_away(number, name, "invalid_request", f"a request named {name} is being served", out)
+            return
+        if self.closed is not None:
+            self._client.turn_away(number, name, *self.closed, out)
             return
         prompt = self._intake.read(request)
         if isinstance(prompt, Refusal):

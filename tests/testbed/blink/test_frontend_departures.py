@@ -112,15 +112,15 @@ def test_a_client_that_goes_while_its_slot_is_submitted_is_not_served() -> None:
     world.assert_nothing_is_held()
 
 
-def test_a_prompts_extent_is_free_again_once_its_first_token_is_there() -> None:
+def test_a_prompts_extent_is_held_to_the_end_since_a_restarted_scheduler_reads_it_again() -> None:
     world = World()
     world.submit("a", "x" * 60, max_tokens=100)
-    world.run(2)
-    assert world.front_end.holdings.prompts.held == 64
     world.run(30)
     assert world.front_end.serving == 1
-    assert world.front_end.holdings.prompts.held == 0
+    assert world.front_end.holdings.prompts.held == 64
     assert world.front_end.holdings.answers.held == 112
+    world.settle()
+    world.assert_nothing_is_held()
 
 
 def test_abandoning_what_is_unknown_or_over_is_nothing() -> None:

@@ -12,13 +12,14 @@ from testbed.blink.parameters import BlinkParameters
 from testbed.blink.request_tracker import STAGE_TABLE
 from testbed.blink.scheduler_states import SCHEDULER_TABLE
 from testbed.blink.slots import SLOT_TABLE
+from testbed.blink.watchdog import WATCH_TABLE
 from testbed.events.schema import BLINK_STEPS
 from testbed.serving.transitions import Transitions
 
 PAGES = Path(__file__).resolve().parents[3] / "docs" / "models"
 OURS = (
     "blink", "slots", "persistent_scheduler", "launch_window", "device", "graph_cache", "cost_model", "text_model",
-    "front_end",
+    "front_end", "recovery",
 )  # fmt: skip
 HEADINGS = ["Purpose", "Scope and limitations", "States", "Parameters", "Events", "Validation", "References"]
 
@@ -33,7 +34,13 @@ def test_a_page_has_the_house_headings_in_order(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "table"), [("slots", SLOT_TABLE), ("persistent_scheduler", SCHEDULER_TABLE), ("front_end", STAGE_TABLE)]
+    ("name", "table"),
+    [
+        ("slots", SLOT_TABLE),
+        ("persistent_scheduler", SCHEDULER_TABLE),
+        ("front_end", STAGE_TABLE),
+        ("recovery", WATCH_TABLE),
+    ],
 )
 def test_a_diagram_is_drawn_from_its_table(name: str, table: Transitions[Any, Any]) -> None:
     assert re.findall(r"```mermaid\n(.*?)```", page(name), re.DOTALL) == [table.mermaid()]

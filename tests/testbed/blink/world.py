@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from testbed.blink.control_line import ControlLine
 from testbed.blink.device import EmulatedDevice
 from testbed.blink.frontend import FrontEnd
 from testbed.blink.parameters import BlinkParameters
@@ -111,6 +112,39 @@ class TinyWire:
         raise AssertionError(verb)
 
 
+class Killed(Exception):
+    """The scheduler is no more."""
+
+
+class MortalMemory:
+    """A GPU's own way to its memory that ends the scheduler before its `until`-th store (`LocalMemory`)."""
+
+    def __init__(self, memory: PlainMemory, until: int) -> None:
+        self._memory = memory
+        self.left = until
+        self.size = memory.size
+        self.view = memory.view
+        self.words = memory.words
+        self.load = memory.load
+
+    def store(self, offset: int, value: int) -> None:
+        self._live()
+        self._memory.store(offset, value)
+
+    def compare_swap(self, offset: int, expected: int, desired: int) -> int:
+        self._live()
+        return self._memory.compare_swap(offset, expected, desired)
+
+    def fetch_add(self, offset: int, addend: int) -> int:
+        self._live()
+        return self._memory.fetch_add(offset, addend)
+
+    def _live(self) -> None:
+        if not self.left:
+            raise Killed
+        self.left -= 1
+
+
 class World:
     """One DPU (or more), one GPU, and time that a test advances."""
 
@@ -122,7 +156,9 @@ class World:
         text: str = TEXT,
         front_ends: Sequence[str] = ("dpu0",),
         mischief: Mischief | None = None,
+        deaths: Sequence[int] = (),
     ) -> None:
+        """`deaths`: the first scheduler dies before its store of that number (from 0), the next before its own, …"""
         self.parameters = parameters or small()
         self.vocabulary = vocabulary or ByteVocabulary()
         self.layout = self.parameters.layout()
@@ -131,22 +167,38 @@ class World:
         self.now = 0
         self.events: list[tuple[int, str, Event]] = []
         self.answers: list[Message] = []
-        cost_model = CostModel(read_profile(self.parameters.served_model().profile))
-        self.scheduler = PersistentScheduler(
-            self.parameters,
-            memory=self.memory,
-            cost_model=cost_model,
-            kv_blocks=provision(self.parameters).kv_blocks,
-            eos=self.vocabulary.eos,
-        )
-        self.device = EmulatedDevice(
-            self.parameters, memory=self.memory, engine=Engine(cost_model, TextModel(text, self.vocabulary))
-        )
+        self._cost_model = CostModel(read_profile(self.parameters.served_model().profile))
+        self._text_model = TextModel(text, self.vocabulary)
         self.front_ends = {
             name: FrontEnd(self.parameters, vocabulary=self.vocabulary, ring=BASE) for name in front_ends
         }
         self.hosts = {name: self._host(name, [machine]) for name, machine in self.front_ends.items()}
+        self.owner = ControlLine(self.memory, self.layout)
+        """Of the device's memory: looks for questions after every step."""
+        self.mortal = True
+        """Whether the owner does what it is asked for."""
+        self._deaths = list(deaths)
+        self.start_scheduler(self.next_memory())
+
+    def next_memory(self) -> LocalMemory:
+        return MortalMemory(self.memory, self._deaths.pop(0)) if self._deaths else self.memory
+
+    def start_scheduler(self, memory: LocalMemory) -> None:
+        """A new scheduler and a new device, on the memory as it is; `memory` is how they reach it."""
+        self.scheduler = PersistentScheduler(
+            self.parameters,
+            memory=memory,
+            cost_model=self._cost_model,
+            kv_blocks=provision(self.parameters).kv_blocks,
+            eos=self.vocabulary.eos,
+        )
+        engine = Engine(self._cost_model, self._text_model)
+        self.device = EmulatedDevice(self.parameters, memory=memory, engine=engine, starts_at=self.now)
         self.hosts["gpu0"] = self._host("gpu0", [self.scheduler], self.device)
+
+    def kill_scheduler(self) -> None:
+        """As kill -9: it is never woken again, and what it had in hand is gone."""
+        self.hosts.pop("gpu0", None)
 
     @property
     def front_end(self) -> FrontEnd:
@@ -193,8 +245,15 @@ class World:
         self.now = max(self.now, due)
         for node, completion in self.wire.wake(self.now):
             self.hosts[node].complete(self.now, completion)
-        for host in self.hosts.values():
-            host.wake(self.now)
+        for host in list(self.hosts.values()):
+            try:
+                host.wake(self.now)
+            except Killed:
+                self.kill_scheduler()
+        if self.mortal and self.owner.restart_asked():
+            self.kill_scheduler()
+            self.owner.begin_life()
+            self.start_scheduler(self.next_memory())
         return True
 
     def run(self, milliseconds: float) -> None:
