@@ -62,7 +62,7 @@ def probe_all() -> list[Finding]:
     findings = [_root(), *map(_program, PROGRAMS), _mininet()]
     if os.geteuid() == 0:
         findings += [*_network(), _fifo(), *_docker()]
-    findings += [_cpus(), _cgroups(), _pressure(), _memory_lock(), _shared_memory(), _disk()]
+    findings += [_cpus(), _cgroups(), _waits(), _memory_lock(), _shared_memory(), _disk()]
     findings.append(_bridge_firewall())
     return findings + [Finding(offer.name, "note" if offer.remedy else "ok", offer.detail, offer.remedy)
                        for offer in offers.offers()]  # fmt: skip
@@ -235,13 +235,13 @@ def _cgroups() -> Finding:
     return Finding("cgroups", "ok", f"cgroup {found}; groups of runs under {where}")
 
 
-def _pressure() -> Finding:
+def _waits() -> Finding:
     try:
-        Path("/proc/pressure/cpu").read_text()
+        Path("/proc/self/schedstat").read_text()
     except OSError:
-        meaning = "no pressure stall information: the verdict knows the CPU's load, not who waited for it"
-        return Finding("PSI", "warning", meaning, "boot with psi=1")
-    return Finding("PSI", "ok", "CPU pressure is part of the fidelity verdict")
+        meaning = "this kernel does not say how long a process waited for a CPU: the verdict cannot judge it"
+        return Finding("schedstat", "warning", meaning, "use a kernel with CONFIG_SCHED_INFO")
+    return Finding("schedstat", "ok", "waits for a CPU are part of the fidelity verdict")
 
 
 def _memory_lock() -> Finding:

@@ -17,6 +17,10 @@ from typing import NamedTuple
 from testbed.events.fidelity_events import WaitMeasured
 
 
+_ACCOUNT = Path("/proc/self/schedstat").exists()
+"""Whether this kernel keeps one."""
+
+
 class _Account(NamedTuple):
     ran: int
     waited: int
@@ -48,7 +52,7 @@ class ProcessMeter:
         for name, pids in self._pids.items():
             spent = self._spent(pids)
             stopped, self._stopped[name] = self._stopped[name], 0
-            yield WaitMeasured(name, interval, spent.waited, spent.ran, looks, stopped)
+            yield WaitMeasured(name, interval, spent.waited if _ACCOUNT else -1, spent.ran, looks, stopped)
 
     def _spent(self, pids: Sequence[int]) -> _Account:
         ran = waited = 0

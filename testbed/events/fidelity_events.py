@@ -86,7 +86,7 @@ class WaitMeasured(Event, frozen=True, tag="wait.measured"):
     interval: Nanoseconds
     """Wall time since the reading before."""
     waited: Nanoseconds
-    """Of all its threads together, wall nanoseconds."""
+    """Of all its threads together, wall nanoseconds; -1 where the kernel keeps no account."""
     ran: Nanoseconds
     """CPU time of all its threads."""
     looks: int

@@ -15,9 +15,7 @@ events; a reading that a wall-clock run should have and has not is itself a reas
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
-from statistics import NormalDist
 from typing import Literal, get_args
 
 import msgspec
@@ -26,7 +24,6 @@ from testbed.events.fidelity_events import (
     CaptureFinished,
     ClockLate,
     ClockMeasured,
-    CpuMeasured,
     FaultInjected,
     HardwareEngaged,
     HostChanged,
@@ -37,6 +34,7 @@ from testbed.events.fidelity_events import (
 from testbed.events.log import Record
 from testbed.events.schema import AnyEvent, NodeReady, NodeStopped, RequestSent, RunStarted
 from testbed.machine import Event
+from testbed.metrics.lateness import late_estimate
 from testbed.metrics.thresholds import BUSY_HOST, THRESHOLDS, Limit
 from testbed.units import MILLISECOND, Nanoseconds
 
@@ -53,9 +51,6 @@ SHORTEST_READING: Nanoseconds = 50 * MILLISECOND
 GRAIN_PACKETS = 2
 """Packets that a reading may have above its setting without being over it: the port's burst of one, which is credit
 from before, and one for counting whole packets. At 10 Mbit/s they are 1.3 % of half a second."""
-_NORMAL = NormalDist()
-_UPPER_SCORES = tuple(_NORMAL.inv_cdf(0.505 + step / 100) for step in range(50))
-"""Standard scores of the upper half of a hundred wakes."""
 UNTIMED_ROLES = ("host",)
 """Roles that leave the path after provisioning: their clock is nobody's latency."""
 REAL_NETWORK = ("port", "uplink", "rnic")
@@ -99,8 +94,10 @@ class FidelityState(msgspec.Struct):
     """A port or NIC of the run is a real one, whose frames nobody counts at both ends."""
     part_killed: bool = False
     """The experiment has had a node die: frames to it are lost, and sent again, on purpose."""
-    pressure: list[float] = []
-    pressure_missing: bool = False
+    waits_unknown: bool = False
+    """This kernel keeps no account of waits for a CPU."""
+    displaced: tuple[str, ...] = ()
+    """Nodes that the experiment has put on cores of the host."""
     lags: list[Nanoseconds] = []
     next_seq: dict[str, int] = {}
     gaps: dict[str, int] = {}
@@ -146,8 +143,8 @@ class FidelityFold:
         """Takes one reading. What was measured before the epoch (t < 0) is set-up and does not count."""
         _follow_seq(state, record)
         match record.event:
-            case RunStarted(clock=clock, dilation=dilation, nodes=nodes):
-                state.clock, state.dilation, state.planned = clock, dilation, nodes
+            case RunStarted(clock=clock, dilation=dilation, nodes=nodes, displaced=displaced):
+                state.clock, state.dilation, state.planned, state.displaced = clock, dilation, nodes, displaced
             case NodeReady(role=role):
                 state.nodes[record.node] = role
             case NodeStopped(code=code):
@@ -208,18 +205,16 @@ def _take_reading(state: FidelityState, node: str, event: Event) -> None:
                 excess = 100.0 * share * event.rate_bits_per_s / event.setting_bits_per_s - 100.0
                 state.link_excess[place] = max(0.0, excess, state.link_excess.get(place, 0.0))
         case WaitMeasured(process=process):
-            _add(state.waited, process, event.waited)
-            _add(state.watched, process, event.interval)
+            if event.waited < 0:
+                state.waits_unknown = True
+            else:
+                _add(state.waited, process, event.waited)
+                _add(state.watched, process, event.interval)
             _add(state.looks, process, event.looks)
             _add(state.stopped_looks, process, event.stopped)
         case CaptureFinished(port=port):
             _add(state.missed_frames, port, event.lost)
             state.drift[port] = abs(event.clock_drift)
-        case CpuMeasured(some_percent=percent):
-            if percent < 0:
-                state.pressure_missing = True
-            else:
-                state.pressure.append(percent)
 
 
 def _take_nic(state: FidelityState, rnic: str, event: RnicMeasured) -> None:
@@ -239,31 +234,10 @@ Measured = tuple[float | None, str]
 """The worst value, and where it was measured."""
 
 
-def late_estimate(readings: Sequence[tuple[int, int, int, int]]) -> Nanoseconds:
-    """The 99th percentile of lateness over several readings (wakes, p50, p99, worst), estimated.
-
-    Percentiles of parts do not add up. Half of a reading's wakes are taken to be as late as its p50; the others to be
-    spread as in a log-normal law through p50 and p99, none later than the worst. In a reading of few wakes p99 is
-    the largest of them, and stands at the quantile where the largest of so many stands.
-    """
-    parts: list[tuple[float, int]] = []
-    for wakes, p50, p99, worst in readings:
-        low, high = max(p50, 1), max(p99, 1)
-        top = _NORMAL.inv_cdf(min(0.99, 1 - 0.5 / max(wakes, 2)))
-        parts.append((p50, 50 * wakes))
-        parts.extend((min(low * (high / low) ** (score / top), worst), wakes) for score in _UPPER_SCORES)
-    needed = 99 * sum(wakes for wakes, *_ in readings)
-    reached = 0
-    for value, weight in sorted(parts):
-        reached += weight
-        if reached >= needed:
-            return round(value)
-    return 0
-
-
 def _lateness(state: FidelityState) -> Measured:
-    own = {node: readings for node, readings in state.late.items() if _wakes(readings) >= FEWEST_WAKES}
-    rest = [reading for node, readings in state.late.items() if node not in own for reading in readings]
+    late = {node: readings for node, readings in state.late.items() if _timed(state, node)}
+    own = {node: readings for node, readings in late.items() if _wakes(readings) >= FEWEST_WAKES}
+    rest = [reading for node, readings in late.items() if node not in own for reading in readings]
     if _wakes(rest) >= FEWEST_WAKES or (rest and not own):
         own["nodes with few wakes"] = rest
     return _worst({node: late_estimate(readings) / MILLISECOND / state.dilation for node, readings in own.items()})
@@ -281,16 +255,12 @@ def _send_lag(state: FidelityState) -> Measured:
     return lags[-(-99 * len(lags) // 100) - 1] / MILLISECOND, ""
 
 
-def _pressure(state: FidelityState) -> Measured:
-    return (math.fsum(state.pressure) / len(state.pressure) if state.pressure else None), ""
-
-
 def _waits(state: FidelityState) -> Measured:
-    """The share of wall time in which a process waited for a CPU; the host role's is its own affair."""
+    """The share of wall time in which a process waited for a CPU; on cores of the host that is what is measured."""
     return _worst({
         process: 100.0 * waited / state.watched[process]
         for process, waited in state.waited.items()
-        if _timed(state, process)
+        if _process_timed(state, process)
     })  # fmt: skip
 
 
@@ -298,13 +268,19 @@ def _stopped(state: FidelityState) -> Measured:
     return _worst({
         process: 100.0 * stopped / max(1, state.looks[process])
         for process, stopped in state.stopped_looks.items()
-        if _timed(state, process)
+        if _process_timed(state, process)
     })  # fmt: skip
 
 
-def _timed(state: FidelityState, process: str) -> bool:
+def _process_timed(state: FidelityState, process: str) -> bool:
     kind, _, node = process.partition(" ")
-    return kind == "nic" or state.nodes.get(node) not in UNTIMED_ROLES
+    return kind == "nic" or _timed(state, node)
+
+
+def _timed(state: FidelityState, log: str) -> bool:
+    """Whether the node that writes `log` must keep time; a node of several processes has logs like host0-core."""
+    node = next((known for known in state.nodes if log == known or log.startswith(f"{known}-")), log)
+    return state.nodes.get(node) not in UNTIMED_ROLES and node not in state.displaced
 
 
 def _lost_frames(state: FidelityState) -> Measured:
@@ -336,7 +312,6 @@ MEASURES: dict[str, Callable[[FidelityState], Measured]] = {
     "sequence errors": lambda state: _per_million(state.sequence_errors, state.received),
     "lost frames": _lost_frames,
     "ICRC errors": lambda state: _worst({key: float(count) for key, count in state.icrc_errors.items()}),
-    "CPU pressure": _pressure,
     "send lag p99": _send_lag,
     "host changes": lambda state: (float(len(state.changes)), "; ".join(state.changes)),
     "capture losses": lambda state: _worst({k: float(v) for k, v in state.missed_frames.items()}),
@@ -391,12 +366,12 @@ def _incomplete(state: FidelityState) -> tuple[list[str], list[str]]:
 
 def _missing(state: FidelityState, thresholds: Sequence[Threshold]) -> list[str]:
     """What a wall-clock run should have measured and has not."""
-    timed = [node for node, role in sorted(state.nodes.items()) if role not in UNTIMED_ROLES]
+    timed = [node for node in sorted(state.nodes) if _timed(state, node)]
     silent = [node for node in timed if node not in state.late]
     reasons = [f"no lateness reading of {', '.join(silent)}"] if silent else []
     excused = {"lateness p99"} if silent else set()
-    if state.pressure_missing:
-        excused.add("CPU pressure")
+    if state.waits_unknown:
+        excused.add("run-queue wait")
     reasons.extend(
         f"no reading of {threshold.name}"
         for threshold in thresholds
@@ -407,8 +382,10 @@ def _missing(state: FidelityState, thresholds: Sequence[Threshold]) -> list[str]
 
 def _note(state: FidelityState) -> str:
     notes = []
-    if state.pressure_missing:
-        notes.append("this kernel has no pressure stall information, so CPU pressure was not judged")
+    if state.waits_unknown:
+        notes.append("this kernel keeps no account of waits for a CPU, so they were not judged")
+    if state.displaced:
+        notes.append(f"on cores of the host, so not asked to keep time: {', '.join(state.displaced)}")
     if state.late_wakes:
         notes.append(f"{state.late_wakes} wakes were logged as late")
     return "; ".join(notes)

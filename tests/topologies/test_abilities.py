@@ -30,7 +30,7 @@ def test_json_names_every_ability_and_changes_nothing() -> None:
     answer = json.loads(out)
     findings = {finding["name"]: finding for finding in answer["findings"]}
     assert len(findings) == len(answer["findings"])
-    for name in ("root", "qdisc htb", "kernel veth", "bridge", "docker", "cpus", "cgroups", "SCHED_FIFO", "PSI"):
+    for name in ("root", "qdisc htb", "kernel veth", "bridge", "docker", "cpus", "cgroups", "SCHED_FIFO", "schedstat"):
         assert name in findings
     assert all(finding["level"] in ("ok", "note", "warning", "missing") for finding in findings.values())
     assert all(finding["detail"] for finding in findings.values())

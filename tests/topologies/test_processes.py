@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import bench_plans
+import msgspec
 import pytest
 
 from topologies.cells import Cells, group_members
 from topologies.namespaces import network_of
-from topologies.processes import Placement, ProcessTable, cpu_map, end, fifo_allowed, python_environment
+from topologies.processes import Placement, ProcessTable, cpu_map, cpu_sets, end, fifo_allowed, python_environment
 from topologies.registry import ProcessMark, RunRecord, RunRegistry, boot_id, mark_of, start_time
 
 
@@ -24,7 +25,20 @@ def test_cpu_map_keeps_host_and_hardware_apart(label: str) -> None:
     assert cpu_map(plan, [3]) == {"client0": (3,), "host0": (3,), "dpu0": (3,), "gpu0": (3,)}
     assert cpu_map(plan, [0, 1]) == {"client0": (0,), "host0": (0,), "dpu0": (1,), "gpu0": (1,)}
     assert cpu_map(plan, [0, 1, 2]) == {"client0": (0,), "host0": (0,), "dpu0": (1,), "gpu0": (2,)}
-    assert cpu_map(plan, list(range(8))) == {"client0": (0,), "host0": (1,), "dpu0": (6,), "gpu0": (7,)}
+    host = tuple(range(6))
+    assert cpu_map(plan, list(range(8))) == {"client0": host, "host0": host, "dpu0": (6,), "gpu0": (7,)}
+
+
+def test_reserved_cores_are_nobody_elses_where_there_are_enough(label: str) -> None:
+    plan = bench_plans.demo_plan(label)
+    nodes = tuple(msgspec.structs.replace(node, cores="reserved") if node.role == "host" else node for node in plan.nodes)
+    plan = msgspec.structs.replace(plan, nodes=nodes)
+    assert cpu_map(plan, [3])["host0"] == (3,)
+    assert cpu_map(plan, [0, 1]) == {"client0": (0,), "host0": (1,), "dpu0": (1,), "gpu0": (1,)}
+    assert cpu_map(plan, [0, 1, 2]) == {"client0": (0,), "host0": (1,), "dpu0": (2,), "gpu0": (2,)}
+    eight = cpu_map(plan, list(range(8)))
+    assert eight == {"client0": (0, 1, 2), "host0": (3, 4, 5), "dpu0": (6,), "gpu0": (7,)}
+    assert cpu_sets(plan, range(8)).host == (0, 1, 2), "where neighbours run"
 
 
 def test_a_mark_fits_one_process_only() -> None:

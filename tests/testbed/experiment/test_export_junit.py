@@ -6,15 +6,15 @@ from testbed.events import schema
 from testbed.experiment.export_junit import export_junit
 from testbed.experiment.spec import Bound
 from testbed.experiment.summary import RunSummary, fold_trial, summarise
-from tests.testbed.metrics.stories import Story, ask, small_run, started
+from tests.testbed.metrics.stories import Story, ask, small_run, started, waited
 
 
-def summary(pressure: float | None = None, outcome: str = "passed", detail: str = "") -> RunSummary:
+def summary(waits: float | None = None, outcome: str = "passed", detail: str = "") -> RunSummary:
     expect = {"systems.blink.requests.sent": Bound(equals=4), "systems.blink.ttft_ms.p99": Bound(at_most=9)}
-    if pressure is None and outcome == "passed":
+    if waits is None and outcome == "passed":
         return summarise("run-1", "/r", [fold_trial("b", "blink", "", small_run())], expect)
     story = ask(Story().at(0, "bench", started("wall", 9.0)), "q", 0, [10])
-    story.at(20, "bench", schema.CpuMeasured(pressure or 1.0, 1.0), schema.RunFinished(outcome, detail))
+    story.at(20, "bench", waited(waits or 1), schema.RunFinished(outcome, detail))
     return summarise("run-1", "/r", [fold_trial("b", "blink", "", story.records())], expect)
 
 
@@ -43,11 +43,11 @@ def test_each_expectation_is_a_case_that_passes_or_fails() -> None:
 
 
 def test_an_invalid_fidelity_is_one_error_and_skips_the_rest() -> None:
-    found = suite(summary(pressure=99.0))
+    found = suite(summary(waits=99.0))
     assert (found.get("errors"), found.get("failures"), found.get("skipped")) == ("1", "0", "2")
     error = found.find("testcase[@name='fidelity']/error")
     assert error is not None
-    assert "host busy: CPU pressure 99 %" in (error.get("message") or "")
+    assert "host busy: run-queue wait of node gpu0 99 %" in (error.get("message") or "")
 
 
 def test_an_errored_run_is_an_error_of_the_run() -> None:

@@ -7,7 +7,7 @@ from testbed.experiment.paper import Ours, beside, bundled_papers
 from testbed.experiment.report import ReportFacts, number, report_text
 from testbed.experiment.spec import Bound
 from testbed.experiment.summary import RunSummary, fold_trial, summarise
-from tests.testbed.metrics.stories import Story, ask, small_run, started
+from tests.testbed.metrics.stories import Story, ask, small_run, started, waited
 
 FACTS = ReportFacts(
     "Blink serves four requests", "Do they all arrive?", ("step times are modelled",), (), ("./looplane up",)
@@ -60,11 +60,11 @@ def test_expectations_thresholds_folder_and_how_to_open_it() -> None:
 def test_a_degraded_run_says_why_at_the_top_and_what_failed() -> None:
     story = ask(Story().at(0, "bench", started("wall", 8.0)), "a", 0, [10, 20])
     story.at(1, "client0", schema.RequestSent("b", 0, 0, 1, 1), schema.RequestFailed("b", "ring_full"))
-    story.at(50, "bench", schema.CpuMeasured(70.0, 90.0), schema.RunFinished("passed"))
+    story.at(50, "bench", waited(30), schema.RunFinished("passed"))
     found = summarise("r", "/r", [fold_trial("t", "blink", "", story.records())])
     text = report_text(found, FACTS)
-    assert "Fidelity  degraded\n          host busy: CPU pressure 70 % of time, limit 60" in text
-    assert "CROSSED  CPU pressure" in text
+    assert "Fidelity  degraded\n          host busy: run-queue wait of node gpu0 30 % of wall time, limit 20" in text
+    assert "CROSSED  run-queue wait" in text
     assert "2 sent, 1 completed, 1 failed (ring_full: 1)" in text
     assert "wall clock, time × 8; every figure is in true units" in text
     assert "-        lateness p99          not measured, limit 0.5" in text

@@ -19,7 +19,7 @@ from testbed.experiment.summary import (
 )
 from testbed.metrics.latency import DEFINITIONS, Selection
 from testbed.units import SECOND
-from tests.testbed.metrics.stories import Story, ask, serve, small_run, started
+from tests.testbed.metrics.stories import Story, ask, serve, small_run, started, waited
 
 
 def trial(records: list[Record], label: str = "blink", system: str = "blink", point: str = "") -> TrialResults:
@@ -107,10 +107,10 @@ def test_expectations_decide_between_passed_and_failed() -> None:
 
 def test_an_invalid_fidelity_is_an_error_and_not_a_failure() -> None:
     story = ask(Story().at(0, "bench", started("wall", 10.0)), "q", 0, [10])
-    story.at(500, "bench", schema.CpuMeasured(99.0, 100.0))
+    story.at(500, "bench", waited(99))
     found = summary(trial(told(story)), **{"requests.completed": Bound(equals=9)})
     assert found.outcome == "errored"
-    assert found.detail.startswith("fidelity invalid: host busy: CPU pressure 99 % of time")
+    assert found.detail.startswith("fidelity invalid: host busy: run-queue wait of node gpu0 99 % of wall time")
     assert not found.expectations[0].held
 
 
@@ -133,8 +133,8 @@ def test_a_log_without_an_end_is_lost_or_its_nodes_last_words_are_told() -> None
 
 def test_the_worst_verdict_of_all_trials_stands_with_each_reason() -> None:
     story = ask(Story().at(0, "bench", started("wall", 10.0)), "q", 0, [10])
-    story.at(500, "bench", schema.CpuMeasured(70.0, 100.0))
+    story.at(500, "bench", waited(30))
     found = summary(trial(small_run(), "sim"), trial(told(story), "wall"))
     assert found.fidelity.verdict == "degraded"
-    assert "wall: host busy: CPU pressure 70 % of time, limit 60" in found.fidelity.reasons
-    assert next(one for one in found.fidelity.thresholds if one.name == "CPU pressure").measured == 70
+    assert "wall: host busy: run-queue wait of node gpu0 30 % of wall time, limit 20" in found.fidelity.reasons
+    assert next(one for one in found.fidelity.thresholds if one.name == "run-queue wait").measured == 30

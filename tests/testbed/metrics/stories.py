@@ -41,6 +41,11 @@ def started(clock: str = "simulated", dilation: float = 1.0, requests: int = 0) 
     return schema.RunStarted("blink", clock, dilation, 1, 7, requests)
 
 
+def waited(percent: float, process: str = "node gpu0") -> schema.WaitMeasured:
+    """A second in which a process had no CPU for so much of the time: what makes a wall-clock run degraded."""
+    return schema.WaitMeasured(process, 1000 * MS, round(10 * percent * MS), MS, 25, 0)
+
+
 def ask(
     story: Story, name: str, t_ms: float, arrivals: Sequence[float], *, lag_ms: float = 0, usage: int | None = None
 ) -> Story:

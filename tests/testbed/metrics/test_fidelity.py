@@ -1,19 +1,14 @@
 from __future__ import annotations
 
-import random
-
-import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from testbed.events import schema
 from testbed.events.log import Record
-from testbed.metrics.fidelity import MEASURES, Fidelity, FidelityFold, Threshold, late_estimate, worst_of
+from testbed.metrics.fidelity import MEASURES, Fidelity, FidelityFold, Threshold, worst_of
 from testbed.metrics.fold import Folding
 from testbed.metrics.thresholds import THRESHOLDS
 from testbed.units import MILLISECOND
-from tests.testbed.metrics.stories import MS, Story, small_run, started
+from tests.testbed.metrics.stories import MS, Story, small_run, started, waited
 
 SETTING = 400_000_000
 
@@ -31,7 +26,6 @@ def wall(
     dilation: float = 10.0,
     *,
     late_ms: float = 1.0,
-    pressure: float = 10.0,
     rate: int = SETTING // 2,
     drops: int = 0,
     resent: int = 0,
@@ -51,7 +45,6 @@ def wall(
     story.at(0, "bench", started("wall", dilation))
     wakes = schema.ClockMeasured(100, *[round(late_ms * MS)] * 3)
     story.at(100, "dpu0", wakes).at(200, "dpu0", wakes)
-    story.at(100, "bench", schema.CpuMeasured(pressure, 50.0))
     story.at(
         100,
         "bench",
@@ -79,8 +72,6 @@ def test_a_quiet_run_is_faithful_and_prints_every_threshold() -> None:
     [
         ({"late_ms": 8.0}, "degraded", "host busy: lateness p99 of dpu0 0.8 ms wall ÷ dilation, limit 0.5"),
         ({"late_ms": 21.0}, "invalid", "host busy: lateness p99 of dpu0"),
-        ({"pressure": 65.0}, "degraded", "host busy: CPU pressure 65 % of time, limit 60"),
-        ({"pressure": 99.0}, "invalid", "host busy: CPU pressure"),
         ({"rate": SETTING * 105 // 100}, "degraded", "link over its setting of gpu0.cnic0 4.79 %, limit 2"),
         ({"rate": SETTING * 15}, "invalid", "link over its setting of gpu0.cnic0 1397 %"),
         ({"drops": 1}, "degraded", "drops of gpu0.cnic0 1000 packets per million, limit 0"),
@@ -161,7 +152,7 @@ def test_a_node_that_never_had_to_wake_is_not_missing() -> None:
 
 
 def test_at_the_limit_a_threshold_holds() -> None:
-    assert judged(wall(late_ms=5.0, pressure=60.0, rate=SETTING * 102 // 100, resent=1).records()).verdict == "faithful"
+    assert judged(wall(late_ms=5.0, waited_ms=100.0, rate=SETTING * 102 // 100, resent=1).records()).verdict == "faithful"
 
 
 def test_dilation_makes_a_late_wake_cost_less_true_time() -> None:
@@ -173,8 +164,8 @@ def test_a_wall_clock_run_without_readings_is_not_faithful() -> None:
     story = Story().at(-1, "dpu0", schema.NodeReady("dpu", 1)).at(-1, "host0", schema.NodeReady("host", 2))
     found = judged(story.at(0, "bench", started("wall", 10.0)).records())
     assert found.verdict == "degraded"
-    assert found.reasons == ("no lateness reading of dpu0", "no reading of CPU pressure")
-    assert threshold(found, "CPU pressure").held is None
+    assert found.reasons == ("no lateness reading of dpu0", "no reading of run-queue wait")
+    assert threshold(found, "run-queue wait").held is None
 
 
 def test_each_planned_node_has_a_beginning_and_an_end() -> None:
@@ -197,16 +188,36 @@ def test_each_planned_node_has_a_beginning_and_an_end() -> None:
     assert (judged(story.records()).verdict, judged(story.records()).reasons) == ("faithful", ())
 
 
-def test_a_kernel_without_pressure_information_is_named_and_not_blamed() -> None:
-    found = judged(wall(pressure=-1.0).records())
+def test_a_kernel_without_an_account_of_waits_is_named_and_not_blamed() -> None:
+    found = judged(wall(waited_ms=-1e-6).records())
     assert found.verdict == "faithful"
-    assert threshold(found, "CPU pressure").measured is None
-    assert "no pressure stall information" in found.note
+    assert threshold(found, "run-queue wait").measured is None
+    assert "no account of waits" in found.note
+
+
+@pytest.mark.parametrize("log", ["host0", "host0-core", "dpu0"])
+def test_what_runs_on_the_hosts_cores_is_measured_and_not_judged(log: str) -> None:
+    """Neighbours make a host-driven server late, and a device that the experiment has put beside it: that is the
+    figure and no fault of the run. A process of silicon's own is judged as ever, whatever runs on the host.
+    """
+    nodes = ("dpu0", "host0")
+    story = wall().at(300, "dpu0", schema.NodeStopped(0)).at(300, "host0", schema.NodeStopped(0))
+    story.at(-1, "client0", schema.NodeReady("client", 3)).at(90, "client0", schema.ClockMeasured(100, MS, MS, MS))
+    story.at(92, "bench", waited(1, "node client0"))
+    displaced = ("dpu0",) if log == "dpu0" else ()
+    story.at(0, "bench", schema.RunStarted("blink", "wall", 10.0, 1, 7, 1, nodes, displaced))
+    story.at(90, log, schema.ClockMeasured(1000, *[50 * MS] * 3))
+    story.at(91, "bench", waited(98, f"node {log}"))
+    found = judged(story.records())
+    assert ("on cores of the host, so not asked to keep time: dpu0" in found.note) == bool(displaced)
+    assert found.reasons == ()
+    story.at(0, "bench", schema.RunStarted("blink", "wall", 10.0, 1, 7, 1, nodes))
+    assert bool([reason for reason in judged(story.records()).reasons if log in reason]) == (log == "dpu0")
 
 
 def test_readings_before_the_epoch_are_set_up() -> None:
     story = wall().at(-50, "dpu0", schema.ClockMeasured(10, MS, 900 * MS, 900 * MS))
-    assert judged(story.at(-40, "bench", schema.CpuMeasured(100.0, 100.0)).records()).verdict == "faithful"
+    assert judged(story.at(-40, "bench", waited(100, "node dpu0")).records()).verdict == "faithful"
 
 
 def test_a_reading_over_too_short_a_time_says_nothing_of_a_rate() -> None:
@@ -222,36 +233,6 @@ def test_the_simulated_clock_is_faithful_with_a_note_unless_the_log_has_a_gap() 
     found = judged([record for record in records if record is not missing])
     assert found.verdict == "invalid"
     assert found.reasons == ("log gaps of gpu0 1 records, limit 0",)
-
-
-def reading(part: list[int]) -> tuple[int, int, int, int]:
-    """As a node reports its wakes."""
-    p50, p99 = (int(np.percentile(part, q, method="inverted_cdf")) for q in (50, 99))
-    return len(part), p50, p99, max(part)
-
-
-@pytest.mark.parametrize("size", [20, 40, 150, 1000])
-@pytest.mark.parametrize("spread", [0.5, 1.0, 2.0])
-def test_the_estimate_of_lateness_is_near_the_true_percentile_and_rather_above_it(size: int, spread: float) -> None:
-    rng = np.random.default_rng(size)
-    for _ in range(20):
-        parts = [[int(value) for value in rng.lognormal(11, spread, size)] for _ in range(30)]
-        true = np.percentile([value for part in parts for value in part], 99)
-        assert 0.75 * true <= late_estimate([reading(part) for part in parts]) <= 2.2 * true
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.lists(st.lists(st.integers(0, 10_000), min_size=1, max_size=120), min_size=1, max_size=6))
-def test_the_estimate_lies_among_what_was_reported(parts: list[list[int]]) -> None:
-    readings = [reading(part) for part in parts]
-    assert min(p50 for _, p50, _, _ in readings) <= late_estimate(readings) <= max(worst for *_, worst in readings)
-
-
-def test_one_bad_moment_in_a_long_run_is_no_bad_p99() -> None:
-    rng = random.Random(3)
-    good = [(100, 100, rng.randrange(300, 400), 500) for _ in range(300)]
-    assert late_estimate([*good, (20, 100, 90_000, 90_000)]) <= 500
-    assert late_estimate([]) == 0
 
 
 def test_every_threshold_has_a_reason_and_a_measure() -> None:

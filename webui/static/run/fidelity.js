@@ -7,7 +7,7 @@ const SHORTEST_READING = 50 * MS;
 /** As testbed.metrics.fidelity.GRAIN_PACKETS. */
 const GRAIN_PACKETS = 2;
 const UNTIMED_ROLES = new Set(["host"]);
-const BUSY_HOST = new Set(["lateness p99", "run-queue wait", "stopped", "CPU pressure", "send lag p99"]);
+const BUSY_HOST = new Set(["lateness p99", "run-queue wait", "stopped", "send lag p99"]);
 const REAL_NETWORK = new Set(["port", "uplink", "rnic"]);
 const FEWEST_WAKES = 100;
 const FEW = "nodes with few wakes";
@@ -31,8 +31,8 @@ export class FidelityFold {
     /** @type {string[]} */ this.changes = [];
     this.partReal = false;
     this.partKilled = false;
-    /** @type {number[]} */ this.pressure = [];
-    this.pressureMissing = false;
+    this.waitsUnknown = false;
+    /** @type {string[]} */ this.displaced = [];
     /** @type {number[]} */ this.lags = [];
     /** @type {string[]} */ this.planned = [];
     /** @type {Set<string>} */ this.stopped = new Set();
@@ -47,7 +47,7 @@ export class FidelityFold {
     if (missing) add(gaps, event.node, Math.abs(missing));
     seq.set(event.node, event.seq + 1);
     switch (event.type) {
-      case "run.started": this.clock = event.clock; this.dilation = event.dilation; this.planned = event.nodes ?? []; break;
+      case "run.started": this.clock = event.clock; this.dilation = event.dilation; this.planned = event.nodes ?? []; this.displaced = event.displaced ?? []; break;
       case "node.stopped": this.stopped.add(event.node); break;
       case "run.finished": this.over = true; break;
       case "node.ready": this.nodes.set(event.node, event.role); break;
@@ -78,15 +78,16 @@ export class FidelityFold {
         this.excess.set(place, Math.max(0, over, this.excess.get(place) ?? 0));
       }
     } else if (event.type === "wait.measured") {
-      add(waited, event.process, event.waited);
-      add(watched, event.process, event.interval);
+      if (event.waited < 0) this.waitsUnknown = true;
+      else {
+        add(waited, event.process, event.waited);
+        add(watched, event.process, event.interval);
+      }
       add(looks, event.process, event.looks);
       add(halted, event.process, event.stopped);
     } else if (event.type === "capture.finished") {
       add(missed, event.port, event.lost ?? 0);
       this.drift.set(event.port, Math.abs(event.clock_drift ?? 0));
-    } else if (event.type === "cpu.measured") {
-      if (event.some_percent < 0) this.pressureMissing = true; else this.pressure.push(event.some_percent);
     } else return;
     this.version++;
   }
@@ -123,7 +124,7 @@ export class FidelityFold {
   #measure(name) {
     const { drops, packets, resent, sent, received, icrc, sequence, waited, watched, looks, halted, missed, seq, gaps } = this.counts;
     switch (name) {
-      case "lateness p99": return worst(map(byWakes(this.late), (readings) => lateEstimate(readings) / MS / this.dilation));
+      case "lateness p99": return worst(map(byWakes(this.#timedLate()), (readings) => lateEstimate(readings) / MS / this.dilation));
       case "run-queue wait": return worst(this.#shares(waited, watched));
       case "stopped": return worst(this.#shares(halted, looks));
       case "sequence errors": return worst(perMillion(sequence, received));
@@ -135,16 +136,25 @@ export class FidelityFold {
       case "drops": return worst(perMillion(drops, packets));
       case "resent packets": return this.partKilled ? [null, ""] : worst(perMillion(resent, sent));
       case "ICRC errors": return worst(icrc);
-      case "CPU pressure": return [this.pressure.length ? this.pressure.reduce((a, b) => a + b, 0) / this.pressure.length : null, ""];
       case "send lag p99": return [sendLag(this.lags), ""];
       case "log gaps": return worst(new Map([...seq.keys()].map((node) => [node, gaps.get(node) ?? 0])));
       default: return [null, ""];
     }
   }
 
-  /** In percent, by process; the host role's is its own affair. @param {Map<string, number>} part @param {Map<string, number>} whole */
+  /** Whether the node that writes this log must keep time; a node of several processes has logs like host0-core. @param {string} log */
+  #timed(log) {
+    const node = [...this.nodes.keys()].find((known) => log === known || log.startsWith(`${known}-`)) ?? log;
+    return !UNTIMED_ROLES.has(this.nodes.get(node) ?? "") && !this.displaced.includes(node);
+  }
+
+  #timedLate() {
+    return new Map([...this.late].filter(([node]) => this.#timed(node)));
+  }
+
+  /** In percent, by process; on cores of the host that is what is measured. @param {Map<string, number>} part @param {Map<string, number>} whole */
   #shares(part, whole) {
-    const timed = [...part].filter(([process]) => process.startsWith("nic ") || !UNTIMED_ROLES.has(this.nodes.get(process.slice(5)) ?? ""));
+    const timed = [...part].filter(([process]) => process.startsWith("nic ") || this.#timed(process.slice(5)));
     return new Map(timed.map(([process, value]) => [process, (100 * value) / Math.max(1, whole.get(process) ?? 0)]));
   }
 
@@ -166,13 +176,13 @@ export class FidelityFold {
 
   /** @param {Threshold[]} thresholds */
   #missing(thresholds) {
-    const timed = [...this.nodes].filter(([, role]) => !UNTIMED_ROLES.has(role)).map(([node]) => node).sort();
+    const timed = [...this.nodes.keys()].filter((node) => this.#timed(node)).sort();
     const silent = timed.filter((node) => !this.late.has(node));
     const reasons = silent.length ? [`no lateness reading of ${silent.join(", ")}`] : [];
     for (const one of thresholds) {
       const needed = this.limits.find((limit) => limit.name === one.name)?.needed;
       if (one.measured !== null || !needed || silent.length) continue;
-      if (one.name === "CPU pressure" && this.pressureMissing) continue;
+      if (one.name === "run-queue wait" && this.waitsUnknown) continue;
       reasons.push(`no reading of ${one.name}`);
     }
     return reasons;

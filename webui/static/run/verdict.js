@@ -100,7 +100,7 @@ export class Verdict {
     if (!final && !model.started) {
       mark("fidelity", "idle", "idle", run.on === "sim" ? "Simulated clock" : "Not judged yet");
       part("thresholds").replaceChildren();
-      say(part("fidelity-words"), run.on === "sim" ? "Time is modelled, so there is no lateness to measure." : run.state === "finished" ? "It never reached the start line." : "Lateness, links, drops and CPU pressure are measured while it runs.");
+      say(part("fidelity-words"), run.on === "sim" ? "Time is modelled, so there is no lateness to measure." : run.state === "finished" ? "It never reached the start line." : "Lateness, links, drops and waits for a CPU are measured while it runs.");
       return;
     }
     const now = model.fidelity.result();
