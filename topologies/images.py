@@ -1,6 +1,7 @@
 """The base image of containerised nodes: found, or built, and validated before anything is started in it (fault G5).
 
-It holds Python, libatomic and what neighbours run (pbzip2, make, tcc); source and libraries are mounted from the host at the same paths. Built from a
+It holds Python, libatomic and what neighbours run (pbzip2, make, tcc); source and libraries are mounted from the host
+at the same paths. Built from a
 debootstrap root file system with the mirror that the host's own apt uses (read at run time), or, by choice
 (`LOOPLANE_IMAGE_FROM=dockerfile`), from `FROM python:…`. `LOOPLANE_IMAGE` names an image of the user's own instead.
 """

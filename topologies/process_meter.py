@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 from testbed.events.fidelity_events import WaitMeasured
 
-
 _ACCOUNT = Path("/proc/self/schedstat").exists()
 """Whether this kernel keeps one."""
 

@@ -31,8 +31,9 @@ def test_cpu_map_keeps_host_and_hardware_apart(label: str) -> None:
 
 def test_reserved_cores_are_nobody_elses_where_there_are_enough(label: str) -> None:
     plan = bench_plans.demo_plan(label)
-    nodes = tuple(msgspec.structs.replace(node, cores="reserved") if node.role == "host" else node for node in plan.nodes)
-    plan = msgspec.structs.replace(plan, nodes=nodes)
+    *others, host = plan.nodes
+    assert host.role == "host"
+    plan = msgspec.structs.replace(plan, nodes=(*others, msgspec.structs.replace(host, cores="reserved")))
     assert cpu_map(plan, [3])["host0"] == (3,)
     assert cpu_map(plan, [0, 1]) == {"client0": (0,), "host0": (1,), "dpu0": (1,), "gpu0": (1,)}
     assert cpu_map(plan, [0, 1, 2]) == {"client0": (0,), "host0": (1,), "dpu0": (2,), "gpu0": (2,)}

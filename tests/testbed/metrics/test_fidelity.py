@@ -152,7 +152,8 @@ def test_a_node_that_never_had_to_wake_is_not_missing() -> None:
 
 
 def test_at_the_limit_a_threshold_holds() -> None:
-    assert judged(wall(late_ms=5.0, waited_ms=100.0, rate=SETTING * 102 // 100, resent=1).records()).verdict == "faithful"
+    story = wall(late_ms=5.0, waited_ms=100.0, rate=SETTING * 102 // 100, resent=1)
+    assert judged(story.records()).verdict == "faithful"
 
 
 def test_dilation_makes_a_late_wake_cost_less_true_time() -> None:
