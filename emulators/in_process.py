@@ -29,6 +29,7 @@ from emulators.openai_api import listen, make_application
 from emulators.server_port import FrontEndPort
 from emulators.timers import DeadlineTimer
 from testbed.clocks.node_host import NodeHost
+from testbed.clocks.pcie import split_address
 from testbed.clocks.wall import Beat, Epoch, Lateness, WallTime
 from testbed.events.fidelity_events import ClockLate
 from testbed.events.log import EventWriter
@@ -44,7 +45,7 @@ from testbed.events.schema import (
 from testbed.experiment.assembly import SYSTEMS, assemble_node, provisions_of
 from testbed.experiment.outlines import Surroundings
 from testbed.experiment.plan import NodePlan, Plan, read_plan
-from testbed.experiment.simulation import BENCH, make_wire
+from testbed.experiment.simulation import BENCH, make_links, make_wire
 from testbed.machine import Completion, Deliver, Event, MachineError, Message
 from testbed.network.memory_region import LocalMemory, PlainMemory
 from testbed.serving.requests import Refused, Tokens
@@ -70,6 +71,7 @@ class OneProcess:
         nodes = [node for node in plan.nodes if node.role != "client"]
         memories = _memories(nodes)
         self._wire = make_wire(plan, memories)
+        self._links = make_links(plan)
         self._hosts: dict[str, NodeHost] = {}
         for node in nodes:
             own = {region: memory for (owner, region), memory in memories.items() if owner == node.name}
@@ -79,7 +81,7 @@ class OneProcess:
                 assembly.machines,
                 post=lambda now, verb, name=node.name: self._wire.post(now, name, verb),  # type: ignore[misc]
                 emit=writers[node.name].write,
-                outside=self._outside,
+                outside=lambda now, deliver, name=node.name: self._outside(now, name, deliver),  # type: ignore[misc]
                 accelerator=assembly.accelerator,
             )
 
@@ -90,7 +92,7 @@ class OneProcess:
     def next(self) -> Nanoseconds | None:
         """When something is due next."""
         moments = [host.deadline() for host in self._hosts.values()]
-        moments.append(self._wire.deadline())
+        moments += (self._wire.deadline(), self._links.deadline())
         return min((moment for moment in moments if moment is not None), default=None)
 
     def advance(self, to: Nanoseconds, until_monotonic: int) -> bool:
@@ -110,12 +112,17 @@ class OneProcess:
                 host.complete(self.now, message)
             else:
                 host.deliver(self.now, next(iter(host.machines)), message)
+        for node, machine, message in self._links.wake(self.now):
+            self._hosts[node].deliver(self.now, machine, message)
         for host in self._hosts.values():
             deadline = host.deadline()
             if deadline is not None and deadline <= self.now:
                 host.wake(self.now)
 
-    def _outside(self, now: Nanoseconds, deliver: Deliver) -> None:
+    def _outside(self, now: Nanoseconds, node: str, deliver: Deliver) -> None:
+        if far := split_address(deliver.to):
+            self._links.send(now, node, far, deliver.message)
+            return
         if not isinstance(deliver.message, Tokens | Refused):
             raise MachineError(f"at {now}: the API cannot take a {type(deliver.message).__name__}")
         self._port.take(deliver.message)

@@ -16,20 +16,21 @@ from testbed.events.log import Record, read_log
 from testbed.experiment.plan import Plan
 from testbed.experiment.planning import compile_plan
 from testbed.experiment.reading import spec_from_tables
+from testbed.experiment.server_address import server_of
 from testbed.experiment.sweep import Place
 from testbed.serving.tokens import DeepSeekVocabulary, deepseek_vocabulary
 
 API_KEY = "sk-looplane-test"
 
 
-def plan_for(folder: Path, *, dilation: float = 1.0, **parameters: object) -> Plan:
-    """The plan of one Blink server without a workload."""
+def plan_for(folder: Path, *, dilation: float = 1.0, kind: str = "blink", **parameters: object) -> Plan:
+    """The plan of one server without a workload."""
     tables = {
         "name": "api-test", "title": "API", "dilation": dilation, "byte_scale": 100,
-        "systems": {"blink": {"kind": "blink", **parameters}}, "workload": {"requests": 0},
+        "systems": {"server": {"kind": kind, **parameters}}, "workload": {"requests": 0},
     }  # fmt: skip
     spec = spec_from_tables(tables, "test")
-    return compile_plan(spec, Place("blink", (), 0), run=folder.name, label="0a0b0c", clock="wall")
+    return compile_plan(spec, Place("server", (), 0), run=folder.name, label="0a0b0c", clock="wall")
 
 
 class RunningServer:
@@ -38,6 +39,8 @@ class RunningServer:
     def __init__(self, folder: Path, plan: Plan, vocabulary: DeepSeekVocabulary, api_key: str | None) -> None:
         self.folder = folder
         self.plan = plan
+        self.front = server_of(plan).name
+        """The node that clients speak to."""
         self.port = 0
         self._up = threading.Event()
         self._failure: BaseException | None = None
@@ -117,10 +120,17 @@ def start_server(
         server.close()
 
 
-@pytest.fixture(scope="module")
-def server(start_server: Callable[..., RunningServer]) -> RunningServer:
-    """A server of Llama-3 8B with a small ring."""
-    return start_server(slots=64, max_batch=16, input_arena_tokens=65536, token_arena_tokens=65536)
+SMALL: dict[str, dict[str, object]] = {
+    "blink": {"slots": 64, "max_batch": 16, "input_arena_tokens": 65536, "token_arena_tokens": 65536},
+    "host-driven": {"queue_limit": 64, "max_batch": 16},
+}
+"""Every kind of system that speaks text, at a size for tests."""
+
+
+@pytest.fixture(scope="module", params=SMALL)
+def server(start_server: Callable[..., RunningServer], request: pytest.FixtureRequest) -> RunningServer:
+    """A small server of Llama-3 8B, of each kind in turn."""
+    return start_server(kind=request.param, **SMALL[request.param])
 
 
 @pytest.fixture

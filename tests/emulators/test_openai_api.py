@@ -295,7 +295,7 @@ def test_metrics_add_up(http):
 
 
 def logged(server, tag):
-    return [record.event for record in server.events("dpu0") if record.event.__struct_config__.tag == tag]
+    return [record.event for record in server.events(server.front) if record.event.__struct_config__.tag == tag]
 
 
 def abandoned(server):

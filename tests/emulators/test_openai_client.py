@@ -211,8 +211,16 @@ def test_key_is_asked_for_where_one_is_set(start_server):
         assert client.models.list().data
 
 
-def test_full_ring_is_a_rate_limit(start_server):
-    server = start_server(slots=4, max_batch=4, input_arena_tokens=65536, token_arena_tokens=65536)
+FOUR = {
+    "blink": {"slots": 4, "max_batch": 4, "input_arena_tokens": 65536, "token_arena_tokens": 65536},
+    "host-driven": {"queue_limit": 4, "max_batch": 4},
+}
+
+
+@pytest.mark.parametrize("kind", FOUR)
+def test_full_server_is_a_rate_limit(start_server, kind):
+    """A full ring, or as many requests as a host-driven server takes."""
+    server = start_server(kind=kind, **FOUR[kind])
 
     async def use(client):
         streams = [
@@ -240,7 +248,7 @@ def test_full_ring_is_a_rate_limit(start_server):
     assert answer.usage.completion_tokens == 1
     # The log is written every 20 ms only.
     for _ in range(200):
-        gone = sum(record.event.__struct_config__.tag == "request.abandoned" for record in server.events("dpu0"))
+        gone = sum(record.event.__struct_config__.tag == "request.abandoned" for record in server.events(server.front))
         if gone == 4:
             break
         time.sleep(0.02)
