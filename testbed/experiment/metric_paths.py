@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 from testbed.experiment.agentic_metrics import AGENTIC_METRICS
 from testbed.experiment.agentic_metrics import ALLOWED as ALLOWED_AGENTIC
+from testbed.experiment.energy_figures import ALLOWED_ENERGY, ENERGY_METRICS
 
 _LATENCIES = {
     "ttft_ms": "time to first token",
@@ -42,6 +43,7 @@ METRICS: dict[str, str] = {
     "requests.completed": "requests whose whole answer arrived",
     "requests.failed": "requests that were refused or broke off",
     "throughput_tokens_per_s": "output tokens received per true second",
+    **ENERGY_METRICS,
     **AGENTIC_METRICS,
 }
 """Every metric of a system, with its meaning. Latencies are in true milliseconds by the definitions of vLLM's bench."""
@@ -51,7 +53,7 @@ RUN_METRICS: dict[str, str] = {"fidelity.verdict": "faithful, degraded or invali
 
 ALLOWED = (
     f"{{{','.join(_LATENCIES)}}}.{{{','.join(_STATISTICS)}}}, "
-    f"requests.{{sent,completed,failed}}, throughput_tokens_per_s, {ALLOWED_AGENTIC}"
+    f"requests.{{sent,completed,failed}}, throughput_tokens_per_s, {ALLOWED_ENERGY}, {ALLOWED_AGENTIC}"
 )
 """The names of `METRICS`, folded together for people."""
 

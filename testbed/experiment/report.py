@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from testbed.experiment.energy_figures import energy_words
 from testbed.experiment.expectations import Expectation
 from testbed.experiment.paper import Beside
 from testbed.experiment.report_agentic import agentic_tables, agentic_text
@@ -138,6 +139,8 @@ def _system(name: str, system: SystemSummary) -> Iterator[str]:
         f"  throughput  {number(system.throughput_tokens_per_s, 1)} tokens/s, "
         f"{number(system.throughput.requests_per_s)} requests/s of true time"
     )
+    if system.energy is not None:
+        yield f"  energy      {energy_words(system.energy)}"
     lag = system.send_lag_ms
     if lag.n:
         at = f"p99 {number(lag.p99, 3)}" if lag.p99 is not None else f"worst {number(lag.worst, 3)}"

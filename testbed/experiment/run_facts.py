@@ -41,6 +41,8 @@ class RunFacts(msgspec.Struct, frozen=True):
     """By resource; what has no rate in the model is left out. Of a wire it is that of both ways together."""
     hop_model: HopModel | None = None
     """None where the system's data path is another one."""
+    neighbour_threads: int = 0
+    """Threads of all neighbours on the host's CPU set."""
 
 
 NO_FACTS = RunFacts()
@@ -52,6 +54,7 @@ def facts_of(plan: Plan) -> RunFacts:
         roles={node.name: node.role for node in plan.nodes},
         rates=dict(rate for node in plan.nodes for rate in _rates(node)),
         hop_model=_hop_model(parameters_of(plan), plan.byte_scale),
+        neighbour_threads=sum(neighbour.threads for neighbour in plan.neighbours),
     )
 
 

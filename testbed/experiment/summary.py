@@ -18,11 +18,13 @@ from testbed.experiment.agentic_figures import AgenticFigures
 from testbed.experiment.agentic_results import NEEDED as AGENTIC
 from testbed.experiment.agentic_results import AgenticResults, agentic_results
 from testbed.experiment.agentic_summary import agentic_figures
+from testbed.experiment.energy_figures import EnergyFigures, EnergyResults, energy_figures
 from testbed.experiment.expectations import Expectation, evaluate, split_bounds
 from testbed.experiment.front_end_view import of_front_end, seen_by_front_end
 from testbed.experiment.run_facts import NO_FACTS, RunFacts
 from testbed.experiment.run_folder import Outcome
 from testbed.experiment.spec import Bound
+from testbed.metrics.energy import EnergyState
 from testbed.metrics.fidelity import Fidelity, Threshold, Verdict, worst_of
 from testbed.metrics.fold import Folding
 from testbed.metrics.hops import Hops
@@ -44,7 +46,7 @@ from testbed.metrics.table import FOLDS
 from testbed.metrics.throughput import Served, Throughput, served
 from testbed.units import Nanoseconds, from_seconds
 
-NEEDED = ("story", "exchanges", "served", "throughput", "shares", "ring", "fidelity", "hops", *AGENTIC)
+NEEDED = ("story", "exchanges", "served", "throughput", "shares", "ring", "fidelity", "hops", "energy", *AGENTIC)
 """The folds that a summary is made of."""
 SUBMIT_TO_CLAIM = "slot claimed - prompt written (its swap is posted), pooled over submissions"
 PUBLISH_TO_CLIENT = "token received (streamed, where no client logs) - token published, pooled over tokens"
@@ -71,6 +73,9 @@ class TrialResults(NamedTuple):
     agentic: AgenticResults
     repeat: int
     """Which repeat of the experiment, from 0."""
+    energy: EnergyState
+    beside: bool
+    """Whether neighbours were beside it."""
 
 
 def fold_trial(
@@ -92,6 +97,8 @@ def fold_trial(
         hops=folding.result("hops"),
         agentic=agentic_results(folding, story, exchanges, facts),
         repeat=repeat,
+        energy=folding.result("energy"),
+        beside=facts.neighbour_threads > 0,
     )
 
 
@@ -136,6 +143,8 @@ class SystemSummary(AgenticFigures, frozen=True, kw_only=True):
     """Prompt in GPU memory to the scheduler's claim, of all submissions, warm-up included."""
     publish_to_client_ms: Distribution
     """Token in the ring to the client (to its streaming where no client logs), of all tokens, warm-up included."""
+    energy: EnergyFigures | None
+    """Modelled, of the whole run; None where no GPU ran a graph."""
 
 
 class TrialSummary(msgspec.Struct, frozen=True):
@@ -257,6 +266,7 @@ def summarise_system(trials: Sequence[TrialResults], selection: Selection) -> Sy
         front_end=of_front_end(front) if front else None,
         submit_to_claim_ms=_pooled_hops([trial.hops.submit_to_claim for trial in trials], SUBMIT_TO_CLAIM),
         publish_to_client_ms=_pooled_hops([trial.hops.publish_to_client for trial in trials], PUBLISH_TO_CLIENT),
+        energy=energy_figures([EnergyResults(one.energy, one.exchanges or one.served, one.beside) for one in trials]),
         **msgspec.structs.asdict(agentic_figures([trial.agentic for trial in trials])),
     )
 

@@ -8,6 +8,7 @@ from testbed.metrics.agents import AgentFold
 from testbed.metrics.attention import AttentionFold
 from testbed.metrics.block_store import StoreFold
 from testbed.metrics.collectives import CollectiveFold
+from testbed.metrics.energy import EnergyFold
 from testbed.metrics.fidelity import FidelityFold
 from testbed.metrics.fold import Fold
 from testbed.metrics.forward_batches import BatchFold
@@ -47,5 +48,6 @@ FOLDS: dict[str, Fold[Any, Any]] = {
     "stages": StageFold(),
     "batches": BatchFold(),
     "traffic": TrafficFold(),
+    "energy": EnergyFold(),
 }
 """By name; `testbed.metrics.fold.Folding` runs any choice of them over one stream."""
