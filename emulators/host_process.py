@@ -65,6 +65,7 @@ class HostProcess:
 
     def close(self) -> None:
         """Closes links and processor."""
+        self.pcie.close()
         self.links.close()
         if self._processor is not None:
             self._processor.close()

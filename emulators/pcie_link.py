@@ -63,6 +63,7 @@ class PcieJoining:
         if self._awaited:
             self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             self._listener.setblocking(False)
+            _path(run.folder, run.log_name).unlink(missing_ok=True)  # an earlier process of this name has died
             with _address(run.folder, run.log_name) as address:
                 self._listener.bind(address)
             self._listener.listen()
@@ -73,10 +74,7 @@ class PcieJoining:
         self._connect()
         if self._awaited or self._wanted:
             return False
-        if self._listener is not None:
-            self._listener.close()
-            self._listener = None
-            _path(self._run.folder, self._run.log_name).unlink()
+        self.close()
         return True
 
     def wait(self, patience_s: float = PATIENCE_S) -> bool:
@@ -94,6 +92,15 @@ class PcieJoining:
     def missing(self) -> list[str]:
         """Processes that there is no link to yet."""
         return [*self._awaited, *(each.log_name for each in self._wanted)]
+
+    def close(self) -> None:
+        """Listens no more. Links that stand are the `MachineLinks`' own."""
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+            _path(self._run.folder, self._run.log_name).unlink(missing_ok=True)
+        while self._greeting:
+            self._greeting.pop().close()
 
     def _accept(self) -> None:
         if self._listener is None:
