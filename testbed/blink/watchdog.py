@@ -161,7 +161,9 @@ class Watchdog:
         self._look_at = now + self._interval()
 
     def _interval(self) -> Nanoseconds:
-        return self._parameters.poll_outage_interval if self.given_up else max(1, self._patience // LOOKS)
+        if self.state is WatchState.RESTARTING:
+            return self._parameters.heartbeat_interval
+        return self._parameters.poll_outage_interval if self.given_up else self._patience // LOOKS
 
     def _move(self, move: WatchMove) -> None:
         self.state = WATCH_TABLE.after(self.state, move)

@@ -52,6 +52,7 @@ class Simulation:
         self._source_of: dict[str, int] = {}
         self._touched: set[int] = set()
         self._lost: set[str] = set()
+        self._emits: dict[str, Callable[[Nanoseconds, Event], None]] = {}
         self._at_this_moment = 0
 
     def add_node(
@@ -64,24 +65,41 @@ class Simulation:
         """A node whose events go to `emit`. Raises ValueError if there is one of this name."""
         if name in self.hosts:
             raise ValueError(f"there is a node {name!r} already")
+        self._emits[name] = emit
+        self._source_of[name] = self._agenda.add_source()
+        self._names.append(name)
+        return self._settle_in(name, machines, accelerator)
+
+    def replace(
+        self, name: str, at: Nanoseconds, machines: Iterable[Machine], accelerator: Accelerator | None = None
+    ) -> NodeHost:
+        """From `at` on, other machines on a node that is there, lost or not. Raises KeyError if there is none.
+
+        What its old machines have posted must have completed.
+        """
+        self._lost.discard(name)
+        return self._settle_in(name, machines, accelerator, at)
+
+    def _settle_in(
+        self, name: str, machines: Iterable[Machine], accelerator: Accelerator | None, at: Nanoseconds = 0
+    ) -> NodeHost:
         host = NodeHost(
             name,
             machines,
             post=lambda now, verb: self._post(now, name, verb),
-            emit=emit,
+            emit=self._emits[name],
             outside=lambda now, deliver: self._outside(now, name, deliver),
             accelerator=accelerator,
         )
-        source = self._agenda.add_source()
+        source = self._source_of[name]
         self.hosts[name] = host
         self._by_source[source] = host
-        self._source_of[name] = source
-        self._names.append(name)
-        self._agenda.appoint(source, self._not_before_now(host.deadline()))
+        deadline = host.deadline()
+        self._agenda.appoint(source, None if deadline is None else max(deadline, self.now, at))
         return host
 
     def lose(self, name: str) -> None:
-        """The node is gone, with all that its machines know: it is never woken or told anything again.
+        """The node's machines are gone, with all that they know: they are never woken or told anything again.
 
         Its cables are the wire's business (`FlowWire.cut`). Raises KeyError if there is none.
         """

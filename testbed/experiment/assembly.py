@@ -7,6 +7,7 @@ run the same machines. A new system is a row in a module of its own, an experime
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -17,8 +18,9 @@ from testbed.experiment.blink_system import BLINK
 from testbed.experiment.dualpath_system import DUALPATH
 from testbed.experiment.host_driven_system import HOST_DRIVEN
 from testbed.experiment.lanes_system import LANES
-from testbed.experiment.outlines import NodeAssembly, Surroundings, System
-from testbed.experiment.plan import Plan
+from testbed.experiment.outlines import NodeAssembly, Owner, Surroundings, System
+from testbed.experiment.plan import NodePlan, Plan
+from testbed.network.memory_region import LocalMemory
 from testbed.serving.text_model import bundled_text
 from testbed.workload.agents import AGENTS, agents_of
 from testbed.workload.client import OpenLoopClient
@@ -44,6 +46,12 @@ def provisions_of(plan: Plan) -> HostProvisioned:
     if provision is None:
         raise ValueError(f"{plan.kind} has no host that provisions")
     return provision(parameters_of(plan))
+
+
+def owner_of(plan: Plan, node: NodePlan, memories: Mapping[str, LocalMemory]) -> Owner | None:
+    """The owner of the node's memory, where there is a scheduler on it that can be started anew."""
+    owner = SYSTEMS[plan.kind].owner
+    return owner(parameters_of(plan), memories) if owner is not None and node.role == "gpu" else None
 
 
 def assemble_node(plan: Plan, node_name: str, surroundings: Surroundings) -> NodeAssembly:

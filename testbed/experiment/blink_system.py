@@ -5,6 +5,9 @@ The machines are those of `testbed.blink`; nothing is decided here.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from testbed.blink.control_line import ControlLine
 from testbed.blink.device import EmulatedDevice
 from testbed.blink.frontend import FrontEnd
 from testbed.blink.parameters import BlinkParameters
@@ -14,12 +17,14 @@ from testbed.experiment.outlines import (
     ConnectionOutline,
     NodeAssembly,
     NodeOutline,
+    Owner,
     RegionOutline,
     Surroundings,
     System,
 )
 from testbed.experiment.plan import NodePlan, Plan
 from testbed.machine import RemoteAddress
+from testbed.network.memory_region import LocalMemory
 from testbed.serving.cost_model import CostModel, read_profile
 from testbed.serving.engine import Engine
 from testbed.serving.text_model import bundled_text_model
@@ -77,6 +82,11 @@ def _assemble_blink(
     return NodeAssembly((scheduler,), EmulatedDevice(parameters, memory=memory, engine=engine, executor=executor))
 
 
+def _owner(parameters: BlinkParameters, memories: Mapping[str, LocalMemory]) -> Owner:
+    line = ControlLine(memories[RING], parameters.layout())
+    return Owner(line.restart_asked, line.begin_life, parameters.restart_cost)
+
+
 BLINK = System(
     kind="blink",
     parameters=BlinkParameters,
@@ -85,5 +95,6 @@ BLINK = System(
     server=(_DPU, FrontEnd.name),
     assemble=_assemble_blink,
     provision=provision,
+    owner=_owner,
 )
 """The row."""

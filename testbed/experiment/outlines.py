@@ -19,6 +19,7 @@ from testbed.network.host_design import PAPERS_HOST, HostDesign
 from testbed.network.memory_region import LocalMemory
 from testbed.serving.executor import Executor
 from testbed.serving.tokens import Vocabulary
+from testbed.units import Nanoseconds
 
 
 class RegionOutline(NamedTuple):
@@ -91,6 +92,17 @@ class Surroundings(NamedTuple):
     """Does the node's host work, where a process really does it; None: as it is modelled."""
 
 
+class Owner(NamedTuple):
+    """Who owns a device's memory, outlives every scheduler on it, and starts a new one when it is asked to."""
+
+    restart_asked: Callable[[], bool]
+    """Whether somebody asks for a new scheduler."""
+    begin_life: Callable[[], int]
+    """The old one has ended, the new one begins; its number."""
+    restart_cost: Nanoseconds
+    """True time from the question to the start, where no process takes it."""
+
+
 class System(NamedTuple):
     """One row of `SYSTEMS`."""
 
@@ -111,5 +123,8 @@ class System(NamedTuple):
     """Raises ValueError where parameters do not go together."""
     notes: Callable[[Any, Mapping[str, int]], list[str]] | None = None
     """What a reader of the plan must know; given the parameters and the true rate of each fabric's ports in bit/s."""
+    owner: Callable[[Any, Mapping[str, LocalMemory]], Owner] | None = None
+    """The owner of a GPU node's memory, given parameters and the node's regions; None where no scheduler is ever
+    restarted."""
     clients: Literal["text", "agents"] = "text"
     """Whether clients send prompts of text at a schedule, or play agents' trajectories of counted tokens."""

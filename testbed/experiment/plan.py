@@ -22,6 +22,9 @@ Role: TypeAlias = Literal["client", "dpu", "gpu", "host", "storage", "prefill", 
 
 CpuSet: TypeAlias = Literal["host", "hardware", "reserved"]
 
+FaultKind: TypeAlias = Literal["kill", "kill-scheduler", "hang-scheduler"]
+"""What goes wrong with a node; see `testbed.experiment.spec.FaultSpec`."""
+
 
 class PortPlan(msgspec.Struct, frozen=True):
     """One interface of a node."""
@@ -120,12 +123,12 @@ class CapturePlan(msgspec.Struct, frozen=True):
 
 
 class FaultPlan(msgspec.Struct, frozen=True):
-    """A node that dies on purpose."""
+    """A node that dies on purpose, or its scheduler."""
 
     node: str
     at: int
     """True nanoseconds after the run's start."""
-    kind: Literal["kill"] = "kill"
+    kind: FaultKind = "kill"
 
 
 class NeighbourPlan(msgspec.Struct, frozen=True):

@@ -235,15 +235,24 @@ def _wrong_captures(spec: Spec) -> list[Complaint]:
 
 
 def _wrong_faults(spec: Spec) -> list[Complaint]:
-    """Faults of nodes that one of the systems does not have, or that no run can be without; two of one node."""
+    """Faults of nodes that one of the systems does not have, or that no run can be without; two deaths of one node."""
     faults: list[Complaint] = []
-    for outlines in outlines_of(spec):
-        there = [node.name for node in outlines if node.role in MORTAL]
+    for system in spec.systems.values():
+        row = SYSTEMS[system.kind]
+        outlines = row.plan_nodes(msgspec.convert(system.parameters, row.parameters))
+        mortal = [node.name for node in outlines if node.role in MORTAL]
+        owned = [node.name for node in outlines if node.role == "gpu"] if row.owner is not None else []
         for number, fault in enumerate(spec.faults):
-            earlier = [other.node for other in spec.faults[:number]]
-            if fault.node not in there or fault.node in earlier:
-                words = f"one of {', '.join(there)}, each once" if there else "this system has no node that may die"
-                faults.append(Complaint(f"faults[{number}].node", shown(fault.node), words))
+            where = f"faults[{number}].node"
+            if fault.kind != "kill":
+                if fault.node not in owned:
+                    words = f"one of {', '.join(owned)}" if owned else "this system has no scheduler that is restarted"
+                    faults.append(Complaint(where, shown(fault.node), words))
+                continue
+            earlier = [other.node for other in spec.faults[:number] if other.kind == "kill"]
+            if fault.node not in mortal or fault.node in earlier:
+                words = f"one of {', '.join(mortal)}, each once" if mortal else "this system has no node that may die"
+                faults.append(Complaint(where, shown(fault.node), words))
     return faults
 
 

@@ -2,14 +2,12 @@
 
 The files are those of an emulation, events/<node>.jsonl and events/bench.jsonl, and hold nothing that depends on
 this process or the time of day: the same plan twice gives the same bytes (known fault 37). Heartbeats come every
-100 ms of true time. It decides nothing that a machine decides. A node that a fault befalls is cut off from the wire
-and never woken again.
+100 ms of true time. It decides nothing that a machine decides. What goes wrong on purpose is `simulated_faults`.
 """
 
 from __future__ import annotations
 
 import traceback
-from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -19,7 +17,6 @@ import msgspec
 from testbed.clocks.front_network import FrontNetwork
 from testbed.clocks.pcie import PcieLinks
 from testbed.clocks.simulated import Simulation
-from testbed.events.fidelity_events import FaultInjected
 from testbed.events.log import EventWriter
 from testbed.events.schema import (
     LineLogged,
@@ -30,10 +27,11 @@ from testbed.events.schema import (
     RunStarted,
     StageEntered,
 )
-from testbed.experiment.assembly import CLIENTS, SYSTEMS, assemble_node, provisions_of
-from testbed.experiment.outlines import Surroundings
-from testbed.experiment.plan import FaultPlan, Plan
+from testbed.experiment.assembly import CLIENTS, SYSTEMS, assemble_node, owner_of, provisions_of
+from testbed.experiment.outlines import NodeAssembly, Surroundings
+from testbed.experiment.plan import Plan
 from testbed.experiment.run_folder import Outcome, RunFolder
+from testbed.experiment.simulated_faults import KILLED, SimulatedFaults
 from testbed.machine import Event
 from testbed.network.connection import local_ack_timeout
 from testbed.network.memory_region import LocalMemory, PlainMemory
@@ -46,8 +44,6 @@ HEARTBEAT: Nanoseconds = 100 * MILLISECOND
 DRAIN: Nanoseconds = 20 * MILLISECOND
 """True time after the last answer in which servers release what it held."""
 BENCH = "bench"
-KILLED = -9
-"""Exit code of a node that a fault has befallen, as of a process that SIGKILL has ended."""
 _CHUNK = 2_000
 """Wakes between two looks at whether the run is to be cancelled."""
 
@@ -155,9 +151,7 @@ class _Trial:
         self._writers = writers
         self._clients: list[Finite] = []
         self._simulation: Simulation | None = None
-        self._wire: FlowWire | PacketWire | None = None
-        self._faults: deque[FaultPlan] = deque(plan.faults)
-        self._lost: set[str] = set()
+        self._faults: SimulatedFaults | None = None
         self._next_beat = HEARTBEAT
 
     @property
@@ -181,19 +175,30 @@ class _Trial:
         memories: dict[tuple[str, str], LocalMemory] = {
             (node.name, region.name): PlainMemory(region.size) for node in plan.nodes for region in node.regions
         }
-        self._wire = make_wire(plan, memories)
-        simulation = Simulation(self._wire, make_front_network(plan), make_links(plan))
+
+        def own(node: str) -> dict[str, LocalMemory]:
+            return {name: memory for (owner, name), memory in memories.items() if owner == node}
+
+        def assemble(node: str) -> NodeAssembly:
+            return assemble_node(plan, node, Surroundings(own(node), vocabulary))
+
+        def write_for(node: str, t: Nanoseconds, event: Event) -> None:
+            self._writers[node].write(t, event)
+
+        wire = make_wire(plan, memories)
+        simulation = Simulation(wire, make_front_network(plan), make_links(plan))
         for node in plan.nodes:
             write = self._writers[node.name].write
             if node.role == "host":
                 write(0, provisions_of(plan))
-            own = {name: memory for (owner, name), memory in memories.items() if owner == node.name}
-            assembly = assemble_node(plan, node.name, Surroundings(own, vocabulary))
+            assembly = assemble(node.name)
             self._clients += [machine for machine in assembly.machines if isinstance(machine, Finite)]
             simulation.add_node(node.name, assembly.machines, write, assembly.accelerator)
             # There is no process of its own: 0, so that the log is the same wherever it was written.
             write(0, NodeReady(role=node.role, pid=0))
         self._simulation = simulation
+        owners = {node.name: owner for node in plan.nodes if (owner := owner_of(plan, node, own(node.name)))}
+        self._faults = SimulatedFaults(plan.faults, owners, simulation, wire, write_for, BENCH, assemble)
 
     def run(self, progress: Callable[[Progress], None], cancelled: Callable[[], bool]) -> tuple[Outcome, str]:
         """Runs until every request has ended and its resources are released."""
@@ -230,9 +235,11 @@ class _Trial:
 
     def finish(self, outcome: Outcome, detail: str) -> None:
         """The last words of every node and of the bench."""
+        faults = self._faults
         for name, writer in self._writers.items():
-            if name != BENCH and name not in self._lost:
-                writer.write(self.now, NodeStopped(code=0))
+            if name == BENCH or (faults is not None and name in faults.gone):
+                continue
+            writer.write(self.now, NodeStopped(code=KILLED if faults is not None and name in faults.silent else 0))
         self.bench(StageEntered("finalising"))
         self.bench(RunFinished(outcome, detail))
 
@@ -250,18 +257,20 @@ class _Trial:
         cancelled: Callable[[], bool],
     ) -> bool:
         """Steps up to `until`; True once `done`, False if time or work ran out or the run was cancelled."""
-        simulation = self._simulation
+        simulation, faults = self._simulation, self._faults
         assert simulation is not None
+        assert faults is not None
         steps = 0
         while not done():
             moment = simulation.next()
             if moment is None or moment > until:
                 return False
+            due = faults.next
+            if due is not None and due <= min(moment, self._next_beat):
+                faults.attend(moment)
+                continue
             if moment >= self._next_beat:
                 self._beat(progress)
-                continue
-            if self._faults and moment >= self._faults[0].at:
-                self._befall(simulation, self._faults.popleft())
                 continue
             simulation.step()
             steps += 1
@@ -269,18 +278,9 @@ class _Trial:
                 return False
         return True
 
-    def _befall(self, simulation: Simulation, fault: FaultPlan) -> None:
-        """The node is gone: silent on the wire, and its log ends."""
-        assert self._wire is not None
-        self._writers[BENCH].write(fault.at, FaultInjected(fault.node, fault.kind))
-        self._writers[fault.node].write(fault.at, NodeStopped(code=KILLED, detail=f"{fault.kind}, by the experiment"))
-        self._wire.cut(fault.node)
-        simulation.lose(fault.node)
-        self._lost.add(fault.node)
-
     def _beat(self, progress: Callable[[Progress], None]) -> None:
         for name, writer in self._writers.items():
-            if name in self._lost:
+            if self._faults is not None and name in self._faults.silent:
                 continue
             writer.write(self._next_beat, NodeHeartbeat())
             writer.flush()

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 
 from testbed.experiment.hardware import Hardware
+from testbed.experiment.plan import FaultKind
 from testbed.network.lanes import LaneTable
 from testbed.network.traffic_classes import TrafficClasses
 from testbed.workload.schedule import Workload
@@ -123,8 +124,9 @@ class FaultSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Name of the node, as storage1 or de0."""
     at_s: Annotated[float, msgspec.Meta(gt=0, le=86_400)]
     """True seconds after the run's start."""
-    kind: Literal["kill"] = "kill"
-    """kill: its software and its NIC die at once, as in a loss of power, and do not come back."""
+    kind: FaultKind = "kill"
+    """kill: its software and its NIC die at once, as in a loss of power, and do not come back. kill-scheduler and
+    hang-scheduler: the scheduler on a GPU's node dies, or stops where it is; the node's memory and NIC live on."""
 
 
 class NeighbourSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
