@@ -5,7 +5,8 @@ about a minute. What a fit or a sweep over thirteen rates needs is when each ite
 else: first come, first served admission with KV blocks and a batch's cap, prefills inline with at most so many a
 pause, step times of the very tables that the cost model has, and around each launch the work of whoever drives it.
 Blink's driver is the resident scheduler (scans, the launch window; blink.md 2.1, 2.2); a host-driven server's is host
-work, a part before each launch and a part that hides behind the GPU's step (papers/blink summary, background).
+work: a part before each launch, and a part on each step's tokens, which may run beside the next step (papers/blink
+summary, background; `testbed.baselines.host_driven_core` and `_worker`).
 
 Decode steps are O(1): who leaves after which step is known on joining, since answers have known lengths. The loop is
 compilable as it is (numba, where it is installed); it knows no machine, no slots and no clock.
@@ -56,24 +57,27 @@ class Driver(NamedTuple):
     """Of each graph."""
     look: int
     """From a graph's end to the moment at which the driver sees it."""
-    serial: int
+    serial: int = 0
     """Work before each launch, while the accelerator waits."""
-    hidden: int
-    """Work of each step that is done beside the graph where `overlapped`, else before its launch."""
-    hidden_a_lane: int
-    """The same, for each sequence of a decode step."""
-    prefill: int
-    """Work before the launch of a prefill, besides `serial`."""
-    overlapped: bool
-    hops: int
-    """Threads of the host that a step wakes one after another; none of Blink's are on the host."""
-    window: int
+    prefill: int = 0
+    """The same before the launch of a prefill, besides `serial`."""
+    update: int = 0
+    """Work on the tokens of each step, before the next step is decided."""
+    update_a_lane: int = 0
+    """The same, for each sequence of the step."""
+    deliver_a_lane: int = 0
+    """From then to the client, for each sequence of the step."""
+    overlapped: bool = False
+    """Whether a step is decided before the tokens of the one ahead of it are known: `update` runs beside the graph."""
+    one_process: bool = False
+    """Whether `serial` and `update` share a thread, so that neither begins before the other ends."""
+    window: int = 0
     """Launches of one execution of the driver, 0 for no limit (CUDA: 120 from a device graph)."""
-    relaunch: int
+    relaunch: int = 0
     """From the last launch's end to the first turn of the next execution."""
-    idle_first: int
+    idle_first: int = 0
     """First wait of an idle driver before it looks again; it doubles."""
-    idle_most: int
+    idle_most: int = 0
     """Longest such wait; 0: whoever arrives wakes the driver."""
 
 
@@ -95,29 +99,38 @@ class Disturbance(NamedTuple):
 QUIET = Disturbance(1.0, 0.0, np.zeros(1), np.zeros(1), np.zeros(1), neighbours=False)
 """Nobody else is on the host."""
 
-
-_BUSY, _WORK, _EXPOSED, _DRAWN = range(4)
-"""Places of the loop's sums: accelerator, work, waits of the accelerator, and how many draws were used."""
+NEVER = -1
+"""In place of a moment that the run did not reach."""
 _NO_LIMIT = 1 << 40
+NO_END = 1 << 62
+"""A moment that no run reaches."""
+_NOTHING = -1
+"""No step's tokens wait."""
+_BUSY, _WORK, _EXPOSED, _DRAWN, _DECIDED, _DONE, _ENDED_AT, _OPEN, _LANES, _MEMBERS, _FREE, _FINISHED = range(12)
+"""Places of the loop's state: sums of the accelerator's time, of work, of the accelerator's waits; draws used; when
+the next step may be decided; when the last graph is seen to end, and when it ended; the step whose tokens wait (decode
+steps from 0, then prefills) and its sequences; places and blocks that are taken or free; requests that have ended."""
 
 
 class Outcome(NamedTuple):
     """What a run of the loop leaves."""
 
     first: Integers
-    """When each request's first token is there; -1 where it never was."""
+    """When each request's first token is given out; `NEVER` where it was not."""
+    last: Integers
+    """When its last one is; `NEVER` where it was not."""
     joined: Integers
     """Number of the decode step that gives its second token; the following ones give the rest."""
     ends: Integers
-    """When each decode step ended."""
+    """When the tokens of each decode step are given out."""
     batch: Integers
     """Sequences in each decode step."""
     busy: int
     """How long the accelerator ran."""
     work: int
-    """How long the driver's work took, waits for a core included; none of Blink's."""
+    """How long the driver's work took, waits for a core included; none of Blink's is work."""
     exposed: int
-    """How much of that the accelerator waited for."""
+    """How long the accelerator stood still between launches while there was something to run."""
 
 
 def serve(
@@ -130,24 +143,50 @@ def serve(
     driver: Driver,
     disturbance: Disturbance = QUIET,
     *,
+    until: int = NO_END,
     compiled: bool = True,
 ) -> Outcome:
-    """Serves requests that are ready at `ready` (ascending), until the last has its last token.
+    """Serves requests that are ready at `ready` (ascending), until the last has its last token or the time is up.
 
     `blocks` are the KV blocks that each is given on admission. Raises ValueError for a request that the pool could
     never hold. `compiled` uses numba where it is installed; the results are the same.
     """
-    count, steps = len(ready), int(outputs.sum()) + 1
+    count, most = len(ready), int(outputs.sum()) + 1
     if count and (int(blocks.max()) > limits.blocks or int(prompts.max()) >= len(tables.prefill)):
         raise ValueError("a request is larger than the KV pool or the longest graph")
-    first, joined = np.full(count, -1, np.int64), np.zeros(count, np.int64)
-    ends, batch, totals = np.zeros(steps, np.int64), np.zeros(steps, np.int64), np.zeros(4, np.int64)
-    leaving = np.zeros((3, steps + 1), np.int64)
-    done = _loop(compiled)(
-        ready, prompts, outputs, blocks, tables, limits, driver, disturbance,
-        first, joined, ends, batch, leaving, totals,
+    first, joined = np.full(count, NEVER, np.int64), np.zeros(count, np.int64)
+    ends, batch = np.full(most, NEVER, np.int64), np.zeros(most, np.int64)
+    leaving, state = np.zeros((3, most + 1), np.int64), np.zeros(12, np.int64)
+    state[_OPEN], state[_FREE] = _NOTHING, limits.blocks
+    steps = _loop(compiled)(
+        Asked(ready, prompts, outputs, blocks), tables, limits, driver, disturbance,
+        Given(first, joined, ends, batch, leaving), state, until,
     )  # fmt: skip
-    return Outcome(first, joined, ends[:done], batch[:done], *(int(value) for value in totals[:3]))
+    final = joined + outputs - 2
+    last = np.where(outputs == 1, first, NEVER)
+    reached = (first != NEVER) & (outputs > 1) & (final < steps)
+    last[reached] = ends[final[reached]]
+    return Outcome(first, last, joined, ends[:steps], batch[:steps], *(int(value) for value in state[:3]))
+
+
+class Asked(NamedTuple):
+    """The requests, as `serve` has them."""
+
+    ready: Integers
+    prompts: Integers
+    outputs: Integers
+    blocks: Integers
+
+
+class Given(NamedTuple):
+    """The arrays that the loop fills."""
+
+    first: Integers
+    joined: Integers
+    ends: Integers
+    batch: Integers
+    leaving: Integers
+    """How many sequences, tokens of KV and blocks leave after each decode step: rows 0 to 2."""
 
 
 def _quantile(values: Floats, share: float) -> float:
@@ -172,30 +211,31 @@ def _decode_time(tables: StepTables, lanes: int, context: int) -> int:
     return int(max(exact, tables.floor))
 
 
-def _admissible(
-    now: int, after: int, running: int, free: int, room: int, ready: Integers, blocks: Integers, limits: Limits
-) -> int:
-    """How many of those from `after` on join now: in order, while place, blocks and `room` for launches last."""
-    places = min(limits.max_batch - running, limits.prefills_per_pause, room, len(ready) - after)
+def _admissible(now: int, after: int, room: int, asked: Asked, limits: Limits, state: Integers) -> int:
+    """Takes in those from `after` on: in order, while places, blocks and `room` for launches last. Returns how many."""
+    places = min(limits.max_batch - state[_MEMBERS], limits.prefills_per_pause, room, len(asked.ready) - after)
     admitted = 0
-    while admitted < places and ready[after + admitted] <= now and blocks[after + admitted] <= free:
-        free -= blocks[after + admitted]
+    while admitted < places and asked.ready[after + admitted] <= now:
+        needed = asked.blocks[after + admitted]
+        if needed > state[_FREE]:
+            break
+        state[_FREE] -= needed
         admitted += 1
+    state[_MEMBERS] += admitted
     return admitted
 
 
 def _with_stalls(quantile: Callable[..., Any]) -> Callable[..., Any]:
-    def elapsed(amount: int, wakes: int, disturbance: Disturbance, totals: Integers) -> int:
-        """How long work of `amount` takes beside the neighbours, with `wakes` threads woken for it."""
+    def elapsed(amount: int, disturbance: Disturbance, state: Integers) -> int:
+        """How long work of `amount` takes a thread that has slept, beside the neighbours."""
         if amount == 0 or not disturbance.neighbours:
+            state[_WORK] += amount
             return amount
         chance = disturbance.chance
-        place = totals[_DRAWN]
-        took = amount * disturbance.slowdown
-        left = took
-        for _ in range(wakes):
-            took += quantile(disturbance.wake, chance[place % len(chance)])
-            place += 1
+        place = state[_DRAWN]
+        left = amount * disturbance.slowdown
+        took = left + quantile(disturbance.wake, chance[place % len(chance)])
+        place += 1
         while disturbance.stalls_per_ns > 0.0:
             left += log(1.0 - chance[place % len(chance)]) / disturbance.stalls_per_ns
             place += 1
@@ -203,78 +243,114 @@ def _with_stalls(quantile: Callable[..., Any]) -> Callable[..., Any]:
                 break
             took += quantile(disturbance.stall, chance[place % len(chance)])
             place += 1
-        totals[_DRAWN] = place
+        state[_DRAWN] = place
+        state[_WORK] += int(took + 0.5)
         return int(took + 0.5)
 
     return elapsed
 
 
 def _with_work(elapsed: Callable[..., Any]) -> Callable[..., Any]:
+    def publish(at: int, asked: Asked, given: Given, driver: Driver, disturbance: Disturbance, state: Integers) -> None:
+        """The work on the tokens that wait begins at `at`: who has ended leaves, and the next step may be decided."""
+        opened, lanes = state[_OPEN], state[_LANES]
+        decided = at + elapsed(driver.update + driver.update_a_lane * lanes, disturbance, state)
+        out = decided + elapsed(driver.deliver_a_lane * lanes, disturbance, state)
+        state[_DECIDED], state[_OPEN] = decided, _NOTHING
+        if opened < len(given.ends):
+            given.ends[opened] = out
+            left, blocks = given.leaving[0, opened], given.leaving[2, opened]
+        else:
+            request = opened - len(given.ends)
+            given.first[request] = out
+            left = 1 if asked.outputs[request] == 1 else 0
+            blocks = left * asked.blocks[request]
+        state[_MEMBERS] -= left
+        state[_FINISHED] += left
+        state[_FREE] += blocks
+
+    return publish
+
+
+def _with_launches(elapsed: Callable[..., Any], publish: Callable[..., Any]) -> Callable[..., Any]:
     def fire(
-        now: int, graph: int, before: int, beside: int, driver: Driver, disturbance: Disturbance, totals: Integers
-    ) -> int:
-        """Launches a graph; returns when the driver sees its end and has done its work beside it."""
-        waited = elapsed(before, driver.hops, disturbance, totals)
-        hidden = elapsed(beside, 0, disturbance, totals)
+        step: int, lanes: int, graph: int, before: int, goes_on: bool, asked: Asked, given: Given, driver: Driver,
+        disturbance: Disturbance, state: Integers,
+    ) -> None:  # fmt: skip
+        """Launches a graph that was decided; tokens of the one before are looked at beside it."""
+        waits, decided, done = state[_OPEN] != _NOTHING, state[_DECIDED], state[_DONE]
+        late = waits and decided > done
+        start = max(decided, done)
+        if late and driver.one_process:
+            publish(decided, asked, given, driver, disturbance, state)
+            start, waits = state[_DECIDED], False
+        launched = start + elapsed(driver.serial + before, disturbance, state) + driver.launch
+        if waits:
+            publish(decided if late else launched, asked, given, driver, disturbance, state)
+        if goes_on:
+            state[_EXPOSED] += launched - state[_ENDED_AT]
+        state[_BUSY] += graph
+        state[_ENDED_AT] = launched + graph
+        state[_DONE] = launched + graph + driver.look
+        state[_OPEN], state[_LANES] = step, lanes
         if not driver.overlapped:
-            waited += hidden
-            hidden = 0
-        ended = now + waited + driver.launch + max(graph + driver.look, hidden)
-        totals[_BUSY] += graph
-        totals[_WORK] += waited + hidden
-        totals[_EXPOSED] += ended - now - graph
-        return int(ended)
+            publish(state[_DONE], asked, given, driver, disturbance, state)
 
     return fire
 
 
 def _with_rules(
-    decode_time: Callable[..., Any], admissible: Callable[..., Any], fire: Callable[..., Any]
+    decode_time: Callable[..., Any],
+    admissible: Callable[..., Any],
+    publish: Callable[..., Any],
+    fire: Callable[..., Any],
 ) -> Callable[..., Any]:
     def loop(
-        ready: Any, prompts: Any, outputs: Any, blocks: Any, tables: Any, limits: Any, driver: Any, disturbance: Any,
-        first: Any, joined: Any, ends: Any, batch: Any, leaving: Any, totals: Any,
-    ) -> int:  # fmt: skip
+        asked: Asked, tables: Any, limits: Any, driver: Any, disturbance: Any, given: Given, state: Any, until: int
+    ) -> int:
         """Fills the arrays; returns how many decode steps there were."""
-        now = after = running = context = used = step = ended = 0
-        free, wait, resumed = limits.blocks, driver.idle_first, False
-        while ended < len(ready):
-            left = driver.window - used if driver.window else _NO_LIMIT
-            admitted = 0
-            if not resumed:
-                admitted = admissible(now, after, running, free, left - 1, ready, blocks, limits)
-                pending = after < len(ready) and ready[after] <= now
-                if not admitted and (left == 0 or (left == 1 and pending and not running)):
-                    now, used = now + driver.relaunch, 0
+        after = running = context = used = step = prefills = 0
+        count, wait, resumed, goes_on = len(asked.ready), driver.idle_first, False, False
+        while state[_FINISHED] < count and state[_DECIDED] < until:
+            now = state[_DECIDED]
+            room = (driver.window - used if driver.window else _NO_LIMIT) - 1
+            if prefills == 0 and not (resumed and running):
+                prefills = admissible(now, after, room, asked, limits, state)
+                resumed = prefills > 0
+                pending = after < count and asked.ready[after] <= now
+                if prefills == 0 and (room < 0 or (room < 1 and pending and running == 0)):
+                    state[_DECIDED], used = now + driver.relaunch, 0
                     continue
-            for request in range(after, after + admitted):
-                now = fire(now, tables.prefill[prompts[request]], driver.serial + driver.prefill, 0, driver,
-                           disturbance, totals)  # fmt: skip
-                first[request], joined[request] = now, step
-                free -= blocks[request]
-                last = step + outputs[request] - 2
-                if last < step:
-                    free += blocks[request]
-                    ended += 1
-                else:
-                    running, context = running + 1, context + prompts[request] + 1
-                    leaving[0, last] += 1
-                    leaving[1, last] += prompts[request] + outputs[request]
-                    leaving[2, last] += blocks[request]
-            after, used, resumed = after + admitted, used + admitted, admitted > 0 and running > 0
-            if admitted:
-                wait = driver.idle_first
+            if prefills:
+                prompt = asked.prompts[after]
+                fire(len(given.ends) + after, 1, tables.prefill[prompt], driver.prefill, goes_on, asked, given, driver,
+                     disturbance, state)  # fmt: skip
+                last = step + asked.outputs[after] - 2
+                given.joined[after] = step
+                if last >= step:
+                    running, context = running + 1, context + prompt + 1
+                    given.leaving[0, last] += 1
+                    given.leaving[1, last] += prompt + asked.outputs[after]
+                    given.leaving[2, last] += asked.blocks[after]
+                after, prefills, used, goes_on, wait = after + 1, prefills - 1, used + 1, True, driver.idle_first
             elif running:
-                now = fire(now, decode_time(tables, running, context), driver.serial,
-                           driver.hidden + driver.hidden_a_lane * running, driver, disturbance, totals)  # fmt: skip
-                ends[step], batch[step] = now, running
-                context += running - leaving[1, step]
-                ended, running, free = ended + leaving[0, step], running - leaving[0, step], free + leaving[2, step]
-                step, used, wait = step + 1, used + 1, driver.idle_first
+                given.batch[step] = running
+                fire(step, running, decode_time(tables, running, context), 0, goes_on, asked, given, driver,
+                     disturbance, state)  # fmt: skip
+                context += running - given.leaving[1, step]
+                running -= given.leaving[0, step]
+                step, used, resumed, goes_on, wait = step + 1, used + 1, False, True, driver.idle_first
+            elif state[_OPEN] != _NOTHING:
+                # Nothing to run beside the last step: a request that comes while it runs is decided at once.
+                rests = max(state[_DONE], now)
+                if after < count and asked.ready[after] < rests:
+                    state[_DECIDED] = max(now, asked.ready[after])
+                else:
+                    publish(rests, asked, given, driver, disturbance, state)
             elif driver.idle_most == 0:
-                now = max(now, ready[after])
+                state[_DECIDED], goes_on = max(now, asked.ready[after]), False
             else:
-                now, wait = now + wait, min(2 * wait, driver.idle_most)
+                state[_DECIDED], wait, goes_on = now + wait, min(2 * wait, driver.idle_most), False
         return step
 
     return loop
@@ -285,8 +361,10 @@ def _loop(compiled: bool) -> Callable[..., Any]:
     """The loop, by numba where it is wanted and installed."""
     compile_rule: Callable[[Any], Any] = _njit() if compiled else _as_it_is
     elapsed = compile_rule(_with_stalls(compile_rule(_quantile)))
-    fire = compile_rule(_with_work(elapsed))
-    rules: Callable[..., Any] = compile_rule(_with_rules(compile_rule(_decode_time), compile_rule(_admissible), fire))
+    publish = compile_rule(_with_work(elapsed))
+    fire = compile_rule(_with_launches(elapsed, publish))
+    decode_time, admissible = compile_rule(_decode_time), compile_rule(_admissible)
+    rules: Callable[..., Any] = compile_rule(_with_rules(decode_time, admissible, publish, fire))
     return rules
 
 

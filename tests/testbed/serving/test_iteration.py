@@ -7,13 +7,16 @@ from hypothesis import strategies as st
 
 from testbed.serving.cost_model import CostModel, read_profile
 from testbed.serving.graph_cache import DECODE, PREFILL, GraphCache, GraphGrid, decode_batches, sequences_up_to
-from testbed.serving.iteration import QUIET, Disturbance, Driver, Limits, _decode_time, serve
+from testbed.serving.iteration import NEVER, QUIET, Disturbance, Driver, Limits, _decode_time, serve
 from testbed.serving.iteration_tables import step_tables
 from testbed.serving.models import MODELS
 
 CONTEXT = 4_096
-RESIDENT = Driver(2_000, 3_000, 0, 0, 0, 0, False, 0, 120, 8_500, 3_000, 200_000)
-HOST = Driver(14_000, 0, 700_000, 900_000, 4_000, 300_000, True, 2, 0, 0, 0, 0)
+RESIDENT = Driver(2_000, 3_000, window=120, relaunch=8_500, idle_first=3_000, idle_most=200_000)
+HOST = Driver(
+    14_900, 900, serial=700_000, prefill=300_000, update=900_000, update_a_lane=4_000, deliver_a_lane=5_000,
+    overlapped=True,
+)  # fmt: skip
 LIMITS = Limits(max_batch=8, prefills_per_pause=2, blocks=300)
 
 
@@ -31,16 +34,26 @@ def neighbours(seed=1, slowdown=1.4, stalls=0.2):
     return Disturbance(slowdown, stalls / 1e6, np.array([1e5, 2e6, 4e6]), np.array([1e4, 3e5]), chance)
 
 
-def served(requests, driver=RESIDENT, disturbance=QUIET, limits=LIMITS, compiled=False):
+def served(requests, driver=RESIDENT, disturbance=QUIET, limits=LIMITS, compiled=False, **bounds):
     ready, prompts, outputs = (np.array(column, np.int64) for column in zip(*sorted(requests), strict=True))
     blocks = -(-(prompts + outputs) // 32)
-    return serve(ready, prompts, outputs, blocks, TABLES, limits, driver, disturbance, compiled=compiled)
+    return serve(ready, prompts, outputs, blocks, TABLES, limits, driver, disturbance, compiled=compiled, **bounds)
 
 
 requests = st.lists(
     st.tuples(st.integers(0, 400_000_000), st.integers(1, 3_000), st.integers(1, 60)), min_size=1, max_size=30
 )
-drivers = st.sampled_from([RESIDENT, HOST, HOST._replace(overlapped=False), RESIDENT._replace(window=2)])
+drivers = st.sampled_from(
+    [
+        RESIDENT,
+        RESIDENT._replace(window=2),
+        HOST,
+        HOST._replace(overlapped=False),
+        HOST._replace(one_process=True),
+        HOST._replace(update=15_000_000),
+        HOST._replace(update=15_000_000, one_process=True),
+    ]
+)
 
 
 @settings(max_examples=40, deadline=None)
@@ -80,22 +93,37 @@ def test_steps_take_what_the_cost_model_says(model, batch):
         assert own.prefill[prompt] == cost_model.prefill(captured).duration
 
 
-def test_hidden_work_costs_nothing_while_it_fits_behind_the_step():
-    queue = [(0, 500, 50)]
-    base = HOST._replace(hidden=0, hidden_a_lane=0)
-    step = int(np.diff(served(queue, base).ends)[0]) - base.serial - base.launch
-    fits = served(queue, base._replace(hidden=step - 1_000_000))
-    assert np.array_equal(fits.ends, served(queue, base).ends)
-    beyond = served(queue, base._replace(hidden=step + 1_000_000))
-    assert (np.diff(beyond.ends) >= np.diff(fits.ends) + 900_000).all()
-    serial = served(queue, base._replace(hidden=1_000_000, overlapped=False))
-    assert (np.diff(serial.ends) == np.diff(fits.ends) + 1_000_000).all()
+def steps(driver):
+    """Mean time of a decode step of one long answer, its first and last steps left out."""
+    return np.diff(served([(0, 500, 60)], driver).ends)[3:-3].mean()
+
+
+def test_work_beside_the_graph_costs_nothing_while_it_fits_there():
+    base = HOST._replace(update=0, update_a_lane=0, deliver_a_lane=0)
+    alone = steps(base)
+    assert steps(base._replace(update=5_000_000)) == pytest.approx(alone, rel=1e-6)
+    beyond = 20_000_000
+    assert steps(base._replace(update=beyond)) == pytest.approx(beyond, rel=1e-6)
+    in_turn = steps(base._replace(update=5_000_000, overlapped=False))
+    assert in_turn == pytest.approx(alone + 5_000_000, rel=1e-6)
+
+
+def test_the_speed_up_is_one_over_one_minus_the_hosts_share():
+    base = Driver(0, 0, overlapped=False)
+    for host in (1_000_000, 4_000_000, 16_000_000):
+        outcome = served([(0, 500, 60)], base._replace(serial=host))
+        share = outcome.exposed / (outcome.exposed + outcome.busy)
+        assert steps(base._replace(serial=host)) / steps(base) == pytest.approx(1 / (1 - share), rel=0.03)
 
 
 def test_exposed_time_is_what_the_accelerator_stood_still_between_launches():
-    outcome = served([(0, 500, 50), (0, 700, 90)], HOST._replace(overlapped=False))
-    assert outcome.busy + outcome.exposed == outcome.ends[-1]
-    assert outcome.work == outcome.exposed - len(outcome.ends) * HOST.launch - 2 * HOST.launch
+    driver = HOST._replace(overlapped=False, deliver_a_lane=0)
+    outcome = served([(0, 500, 50), (0, 700, 90)], driver)
+    launches = len(outcome.ends) + 2
+    before_the_first = driver.launch + driver.serial + driver.prefill
+    after_the_last = driver.look + driver.update + driver.update_a_lane
+    assert before_the_first + outcome.busy + outcome.exposed + after_the_last == outcome.ends[-1]
+    assert outcome.work + launches * (driver.launch + driver.look) + outcome.busy == outcome.ends[-1]
 
 
 def test_neighbours_act_on_the_host_and_not_on_the_accelerator():
@@ -107,15 +135,20 @@ def test_neighbours_act_on_the_host_and_not_on_the_accelerator():
 
 
 def test_stalls_come_as_often_as_they_were_measured():
-    driver = HOST._replace(serial=1_000_000, hidden=0, hidden_a_lane=0, hops=0)
-    disturbance = neighbours(slowdown=1.0, stalls=0.5)._replace(stall=np.array([2e6]))
-    steps = 4_000
+    driver = Driver(0, 0, serial=1_000_000)
+    disturbance = neighbours(slowdown=1.0, stalls=0.5)._replace(stall=np.array([2e6]), wake=np.array([0.0]))
     queue = [(0, 10, 500)] * 8
     one = LIMITS._replace(max_batch=1)
-    alone = served(queue, driver, limits=one)
-    beside = served(queue, driver, disturbance, limits=one)
-    stalls = (beside.work - alone.work) / 2e6
-    assert stalls == pytest.approx(0.5 * steps, rel=0.1)
+    alone, beside = served(queue, driver, limits=one), served(queue, driver, disturbance, limits=one)
+    assert (beside.work - alone.work) / 2e6 == pytest.approx(0.5 * len(queue) * 500, rel=0.1)
+
+
+def test_a_run_that_is_cut_off_leaves_requests_without_an_end():
+    queue = [(0, 500, 20), (0, 500, 40), (0, 500, 60)]
+    whole = served(queue)
+    cut = served(queue, until=int(whole.last[1]) - 1)
+    assert cut.last.tolist() == [whole.last[0], whole.last[1], NEVER]
+    assert (cut.first == whole.first).all()
 
 
 def test_the_window_costs_one_relaunch_for_so_many_launches():
