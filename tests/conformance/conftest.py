@@ -2,4 +2,9 @@
 
 import pytest
 
-pytest.register_assert_rewrite("tests.conformance.wire_contract", "tests.conformance.accelerator_contract")
+pytest.register_assert_rewrite(
+    "tests.conformance.wire_contract",
+    "tests.conformance.accelerator_contract",
+    "tests.conformance.serving_contract",
+    "tests.conformance.serving_world",
+)
