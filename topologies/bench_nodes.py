@@ -24,7 +24,7 @@ from testbed.experiment.server_address import API_PORT, front_address, server_of
 from topologies import silicon
 from topologies.accelerators import DeviceProcesses
 from topologies.bench_network import BenchNetwork, Say
-from topologies.bench_pids import software_pids
+from topologies.bench_pids import log_names, software_pids
 from topologies.cells import Cells
 from topologies.fabric import NetworkFault
 from topologies.naming import Names, port_name
@@ -200,8 +200,8 @@ class BenchNodes:
     def check_all_run(self, done: Collection[str] = ()) -> None:
         """Raises NodeDied for the first process that has ended and should not have.
 
-        A client whose workload is done may end, and the host may leave once it has provisioned, both with 0; a node
-        that was killed on purpose is not missed. Raises NetworkFault when a namespace has lost its keeper.
+        A client whose workload is done may end, and a host that only provisions may leave, both with 0; a node that
+        was killed on purpose is not missed. Raises NetworkFault when a namespace has lost its keeper.
         """
         if ended := self._network.fabric.ended():
             raise NetworkFault(ended)
@@ -209,7 +209,7 @@ class BenchNodes:
             if software.node.name in self._lost:
                 continue
             code = software.started.code()
-            may_leave = software.node.name in done or software.node.role == "host"
+            may_leave = software.node.name in done or (software.node.role == "host" and not software.node.processes)
             if code is not None and not (code == 0 and may_leave):
                 raise self._death(software.started, code)
         relay = [self._relay] if self._relay else []
@@ -246,7 +246,8 @@ class BenchNodes:
     def ends(self, now: Callable[[], int]) -> Iterator[CaptureFinished]:
         """Completes the log of each node whose software could not, and tells what the captures have."""
         for software in self._software:
-            self._complete_log(software.node.name, software.started, now())
+            for name in log_names(software.node):
+                self._complete_log(name, software.started, now())
         for name in self._lost & self._rnics.keys():
             self._complete_log(f"{name}-nic", self._rnics[name], now())
         for name in self._captures:
