@@ -1,7 +1,8 @@
 """Step times of a model on a GPU: a table of measured or composed kernel times, interpolated in whole nanoseconds.
 
 Decode is bilinear over (batch, mean context), prefill linear over tokens. Outside the table the nearest segment is
-prolonged and the answer says `extrapolated`. Arithmetic is on integers with one division at the end, so the same
+prolonged, beyond the longest prompt as the parabola through the last three points (attention grows with the square),
+and the answer says `extrapolated`. Arithmetic is on integers with one division at the end, so the same
 step costs the same nanoseconds on every machine. The model knows kernels only: launch costs, host work and memory
 limits are others' business.
 """
@@ -123,10 +124,20 @@ class CostModel:
     def prefill(self, tokens: int) -> StepTime:
         """Prefill of one sequence of `tokens` tokens (at least 1)."""
         axis = self.profile.prefill.tokens
+        if tokens > axis[-1] and len(axis) > 2:
+            return StepTime(self._beyond(tokens), extrapolated=True)
         index = _segment(axis, tokens)
         low, high = axis[index], axis[index + 1]
         duration = (self._prefill[index] * (high - tokens) + self._prefill[index + 1] * (tokens - low)) // (high - low)
         return StepTime(max(duration, self._floor), not axis[0] <= tokens <= axis[-1])
+
+    def _beyond(self, tokens: int) -> Nanoseconds:
+        """The parabola through the last three points; the last segment's line where they bend downwards."""
+        (x0, x1, x2), (y0, y1, y2) = self.profile.prefill.tokens[-3:], self._prefill[-3:]
+        slope = (y2 - y1) * (x1 - x0) * (x2 - x0)
+        bend = max(0, (y2 - y1) * (x1 - x0) - (y1 - y0) * (x2 - x1))
+        more = slope * (tokens - x2) + bend * (tokens - x2) * (tokens - x1)
+        return max(y2 + more // ((x2 - x1) * (x1 - x0) * (x2 - x0)), self._floor)
 
     def decode(self, batch: int, context: int) -> StepTime:
         """One decode step of a graph for `batch` sequences that together hold `context` tokens of KV.

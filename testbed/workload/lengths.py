@@ -38,16 +38,27 @@ class ShareGpt(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_fiel
     """Deviation of the answer length's natural logarithm; our choice."""
     output_cap: Tokens = 2048
     """Longest answer."""
+    long_prompt: Tokens | None = None
+    """Prompt of the few requests that send a whole long conversation; None for none of them. A replayed data set has
+    its rows in one order, so they come at set places."""
+    long_first: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 30
+    """Which request is the first of these, from 0."""
+    long_every: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 1000
+    """How many requests later the next one comes."""
 
     def pairs(self, count: int, prompts: Random, outputs: Random) -> list[tuple[int, int]]:
         """(prompt, answer) lengths of `count` requests."""
-        return [
+        pairs = [
             (
                 _log_normal(prompts, self.prompt_mean, self.prompt_sigma, self.prompt_cap),
                 _log_normal(outputs, self.output_mean, self.output_sigma, self.output_cap),
             )
             for _ in range(count)
         ]
+        if self.long_prompt is not None:
+            for place in range(self.long_first, count, self.long_every):
+                pairs[place] = (self.long_prompt, pairs[place][1])
+        return pairs
 
 
 class Fixed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="fixed"):

@@ -36,6 +36,13 @@ def test_a_cap_on_answers_leaves_prompts_and_shorter_answers_as_they_were() -> N
     assert [min(output, 256) for _, output in free] == [output for _, output in capped]
 
 
+def test_long_conversations_come_at_their_places_and_change_nobody_else() -> None:
+    plain, long = draw(ShareGpt(), 50), draw(ShareGpt(long_prompt=30_000, long_first=7, long_every=20), 50)
+    assert [place for place, (prompt, _) in enumerate(long) if prompt == 30_000] == [7, 27, 47]
+    assert all(one == other for place, (one, other) in enumerate(zip(plain, long, strict=True)) if place % 20 != 7)
+    assert [output for _, output in plain] == [output for _, output in long]
+
+
 def test_more_requests_keep_the_first_ones() -> None:
     assert draw(ShareGpt(), 50)[:20] == draw(ShareGpt(), 20)
 
