@@ -13,12 +13,14 @@ from pathlib import Path
 from emulators import host_launched_gpu
 from emulators.accelerator_protocol import VERSION, Open
 from emulators.device_accelerator import SOCKET_VARIABLE, DeviceExecutor
-from emulators.node import NodeRun, run_node
+from emulators.device_owner import live_as_owner
+from emulators.node import NodeRun
 from emulators.promptness import ACCELERATOR_TURN, ask_for_turns
 from emulators.provisioning import wait_for_provisions
 from testbed.events.fidelity_events import HardwareEngaged
 from testbed.experiment.assembly import assemble_node, parameters_of
 from testbed.experiment.outlines import Surroundings
+from testbed.serving.text_model import bundled_text_model
 from testbed.serving.tokens import deepseek_vocabulary
 
 
@@ -50,5 +52,10 @@ def _open_device(run: NodeRun) -> DeviceExecutor | None:
     return executor
 
 
+def load() -> None:
+    """What every scheduler's process needs and takes long: words, and the model of what they say."""
+    bundled_text_model(deepseek_vocabulary())
+
+
 if __name__ == "__main__":
-    raise SystemExit(run_node(build))
+    raise SystemExit(live_as_owner(build, load))

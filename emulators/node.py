@@ -69,6 +69,7 @@ class NodeRun:
     """One node's part in one run, or one process's of a node that has several. Not for several threads."""
 
     spin = SPIN
+
     def __init__(self, folder: Path, name: str, process: str = "") -> None:
         self.folder = folder
         self.name = name
@@ -347,12 +348,18 @@ def run_node(build: Callable[[NodeRun], None], arguments: Sequence[str] | None =
     return live_to_the_end(lambda run: live_in_turns(run, build), arguments)
 
 
-def live_in_turns(run: NodeRun, build: Callable[[NodeRun], None]) -> None:
-    """Connects the NIC, builds, waits at the barrier and loops until the run stops."""
+def live_in_turns(run: NodeRun, build: Callable[[NodeRun], None], *, announced: bool = False) -> None:
+    """Connects the NIC, builds, waits at the barrier and loops until the run stops.
+
+    A run that has memories already has them from a process that holds the NIC. `announced`: the node has said before
+    that it is ready.
+    """
     install_signals(run)
-    run.connect()
+    if not run.memories:
+        run.connect()
     build(run)
-    run.announce()
+    if not announced:
+        run.announce()
     epoch = run.look_for_epoch()
     while epoch is None and not run.stopping:
         time.sleep(_BARRIER_POLL_S)

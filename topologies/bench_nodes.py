@@ -7,6 +7,7 @@ the kernel allows it, on the same core as the software that it serves (architect
 from __future__ import annotations
 
 import json
+import os
 import signal
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -24,7 +25,7 @@ from testbed.experiment.server_address import API_PORT, front_address, server_of
 from topologies import silicon
 from topologies.accelerators import DeviceProcesses
 from topologies.bench_network import BenchNetwork, Say
-from topologies.bench_pids import log_names, software_pids
+from topologies.bench_pids import log_names, scheduler_pid, software_pids
 from topologies.cells import Cells
 from topologies.fabric import NetworkFault
 from topologies.naming import Names, port_name
@@ -196,6 +197,15 @@ class BenchNodes:
         for software in self._software:
             if software.node.name == node:
                 self._signal(software, signal.SIGKILL)
+
+    def strike_scheduler(self, node: str, number: int) -> bool:
+        """Signals a GPU's scheduler and not the owner of its memory; False while there is none."""
+        pid = scheduler_pid(self.plan, node)
+        if pid is None:
+            return False
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+        return True
 
     def check_all_run(self, done: Collection[str] = ()) -> None:
         """Raises NodeDied for the first process that has ended and should not have.

@@ -10,6 +10,7 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
+from testbed.experiment.outlines import SCHEDULER_PROCESS
 from testbed.experiment.plan import NodePlan, Plan
 from topologies import docker_host
 from topologies.cells import Cells
@@ -43,6 +44,18 @@ def process_pids(plan: Plan, node: str) -> dict[str, int]:
                 name = words[words.index("--process") + 1] if "--process" in words else names[0]
                 found[name] = pid
     return found
+
+
+def scheduler_pid(plan: Plan, node: str) -> int | None:
+    """Pid, in the host's counting, of the process of a GPU's node that its owner has started; None while there is none.
+
+    It is known by the name that it has given itself (`emulators.device_owner`).
+    """
+    for pid in software_pids(plan, node):
+        with suppress(OSError):  # it has ended
+            if Path(f"/proc/{pid}/comm").read_text().strip() == SCHEDULER_PROCESS:
+                return pid
+    return None
 
 
 def log_names(node: NodePlan) -> list[str]:

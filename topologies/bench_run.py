@@ -51,6 +51,7 @@ MEASURE_S = 0.5
 TELL_S = 1.0
 """Between two lines of progress while a run is running."""
 _POLL_S = 0.02
+_STRIKES = {"kill-scheduler": signal.SIGKILL, "hang-scheduler": signal.SIGSTOP}
 _LOCK = "bench.lock"
 _END_SHOWS_S = 0.2
 _ORPHANED = "cancelled, since the process that started it has ended"
@@ -288,7 +289,11 @@ class BenchRun:
     def _befall(self, nodes: BenchNodes, fault: FaultPlan) -> None:
         """Carries out a fault that the experiment asks for."""
         self._emit(FaultInjected(fault.node, fault.kind))
-        nodes.kill(fault.node)
+        if fault.kind == "kill":
+            nodes.kill(fault.node)
+        elif not nodes.strike_scheduler(fault.node, _STRIKES[fault.kind]):
+            self._say(f"{fault.kind} {fault.node}: there is no scheduler at this moment", "warning")
+            return
         self._say(f"{fault.kind} {fault.node}: the experiment asks for it", "warning")
 
     def _measure(self, links: LinkMeter, cpu: CpuMeter, watch: Watch, *, last: bool = False) -> None:

@@ -103,6 +103,10 @@ class Owner(NamedTuple):
     """True time from the question to the start, where no process takes it."""
 
 
+SCHEDULER_PROCESS = "scheduler"
+"""What the process of a scheduler that may die calls itself (/proc/PID/comm), apart from its owner's."""
+
+
 class System(NamedTuple):
     """One row of `SYSTEMS`."""
 
