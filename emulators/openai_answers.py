@@ -37,6 +37,7 @@ class Choice:
         self.index = index
         self.prompt = prompt
         self.prompt_tokens = 0
+        self.cached_tokens = 0
         self.tokens = 0
         self.reason: str | None = None
         self._stops = StopStrings(stops)
@@ -44,6 +45,7 @@ class Choice:
     def take(self, message: Tokens) -> Iterator[str]:
         """The texts that may go out, one a token (empty where held back); the rest comes with the last one."""
         self.prompt_tokens = message.prompt_tokens
+        self.cached_tokens = message.cached_tokens
         for text in message.texts:
             self.tokens += 1
             yield self._stops.feed(text)
@@ -57,20 +59,22 @@ class Choice:
                 yield rest
 
 
-def usage(prompt_tokens: int, completion_tokens: int) -> dict[str, Any]:
-    """The usage object. Blink has no prefix cache, so no token is a cached one."""
+def usage(prompt_tokens: int, completion_tokens: int, cached_tokens: int) -> dict[str, Any]:
+    """The usage object; `cached_tokens` of the prompts were in a prefix cache."""
     return {
         "prompt_tokens": prompt_tokens,
         "completion_tokens": completion_tokens,
         "total_tokens": prompt_tokens + completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": 0},
+        "prompt_tokens_details": {"cached_tokens": cached_tokens},
     }
 
 
 def usage_of(choices: Sequence[Choice]) -> dict[str, Any]:
     """The usage of a whole call: each prompt counts once, every choice's tokens count."""
-    prompts = {choice.prompt: choice.prompt_tokens for choice in choices}
-    return usage(sum(prompts.values()), sum(choice.tokens for choice in choices))
+    prompts = {choice.prompt: choice for choice in reversed(choices)}
+    known = sum(choice.cached_tokens for choice in prompts.values())
+    written = sum(choice.prompt_tokens for choice in prompts.values())
+    return usage(written, sum(choice.tokens for choice in choices), known)
 
 
 class Stream:
@@ -114,9 +118,10 @@ class Stream:
         if not self._continuous:
             return (self._prefix + inner + self._tail).encode("ascii")
         prompt, completion = choice.prompt_tokens, choice.tokens
+        details = f'"prompt_tokens_details":{{"cached_tokens":{choice.cached_tokens}}}'
         return (
             f'{self._prefix}{inner}],"usage":{{"prompt_tokens":{prompt},"completion_tokens":{completion},'
-            f'"total_tokens":{prompt + completion},"prompt_tokens_details":{{"cached_tokens":0}}}}}}\n\n'
+            f'"total_tokens":{prompt + completion},{details}}}}}\n\n'
         ).encode("ascii")
 
     def _first(self, index: int, text: str) -> str:

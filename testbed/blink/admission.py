@@ -9,10 +9,13 @@ This file launches nothing and knows no time.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from testbed.blink.prefix_reuse import PrefixReuse
 from testbed.blink.ring import IGNORE_EOS, DamagedDescriptor, Descriptor, FinishReason, RingView, tokens_from
 from testbed.blink.slots import (
     LostSlot,
@@ -22,6 +25,7 @@ from testbed.blink.slots import (
     move_slot,
     state_of,
 )
+from testbed.events.prefix_events import PrefixReused
 from testbed.events.schema import LineLogged, SlotClaimed, SlotMoved
 from testbed.machine import Effect, Emit
 from testbed.serving.batch import Generation
@@ -34,7 +38,7 @@ from testbed.units import Nanoseconds
 class SlotGeneration(Generation):
     """A generation that lives in a slot of the ring."""
 
-    __slots__ = ("answer_start", "incarnation", "slot")
+    __slots__ = ("answer_start", "incarnation", "keys", "slot")
 
     def __init__(self, slot: int, incarnation: int, found: Descriptor, tail: tuple[int, int], blocks: tuple[int, ...]):
         sampling = Sampling(found.temperature, found.top_p, found.seed, bool(found.flags & IGNORE_EOS))
@@ -42,6 +46,8 @@ class SlotGeneration(Generation):
         self.slot = slot
         self.incarnation = incarnation
         self.answer_start = found.answer_start
+        self.keys: tuple[bytes, ...] = ()
+        """Names of its prompt's whole KV blocks, where prefixes are remembered."""
 
 
 class SlotMover:
@@ -67,10 +73,25 @@ class SlotMover:
         self.move(slot, incarnation, SlotMove.COMPLETE, request, out)
 
 
+class _Found(NamedTuple):
+    candidate: Candidate
+    descriptor: Descriptor
+    keys: tuple[bytes, ...]
+
+
 class Admission:
     """Scan, choice and claim."""
 
-    def __init__(self, ring: RingView, pool: BlockPool, policy: AdmissionPolicy, context_tokens: int) -> None:
+    def __init__(
+        self,
+        ring: RingView,
+        pool: BlockPool,
+        policy: AdmissionPolicy,
+        context_tokens: int,
+        reuse: PrefixReuse | None = None,
+    ) -> None:
+        """`reuse` where KV of earlier prompts is found again."""
+        self._reuse = reuse
         self._ring = ring
         self._pool = pool
         self._policy = policy
@@ -95,16 +116,27 @@ class Admission:
     ) -> list[SlotGeneration]:
         """Claims whom the policy admits among `slots`, at most `places`; the claimed have their KV blocks."""
         if self.restored:
-            return [self.restored.popleft() for _ in range(min(max(places, 0), len(self.restored)))]
+            return list(self._readmit(places))
         if not len(slots) or places < 1:
             return []
         order = slots[np.argsort(self._ring.request_numbers(slots), kind="stable")]
         found = self._candidates(order, self._policy.lookahead or places, out)
-        view = AdmissionView(tuple(candidate for candidate, _ in found), running, places, self._pool.free)
-        descriptors = {candidate.key: descriptor for candidate, descriptor in found}
-        chosen = self._policy.choose(now, view)
-        claimed = [self._claim(candidate, descriptors[candidate.key], out) for candidate in chosen]
+        view = AdmissionView(tuple(each.candidate for each in found), running, places, self._pool.free)
+        by_slot = {each.candidate.key: each for each in found}
+        claimed = [self._claim(by_slot[candidate.key], out) for candidate in self._policy.choose(now, view)]
         return [generation for generation in claimed if generation is not None]
+
+    def _readmit(self, places: int) -> Iterator[SlotGeneration]:
+        """Of those restored the next ones for which there are KV blocks; nobody overtakes who waits for some."""
+        for _ in range(places):
+            if not self.restored:
+                return
+            member = self.restored[0]
+            blocks = self._pool.allocate(self._pool.needed(member.prompt_tokens + member.max_tokens))
+            if blocks is None:
+                return
+            member.blocks = blocks
+            yield self.restored.popleft()
 
     def refuse(self, slots: npt.NDArray[np.int64], reason: FinishReason, out: list[Effect]) -> None:
         """Ends all `slots` with `reason`: the device cannot serve any more."""
@@ -113,10 +145,8 @@ class Admission:
             number = int(self._ring.request_numbers(np.asarray([slot]))[0])
             self._end(slot, incarnation, number, reason, out)
 
-    def _candidates(
-        self, order: npt.NDArray[np.int64], wanted: int, out: list[Effect]
-    ) -> list[tuple[Candidate, Descriptor]]:
-        found: list[tuple[Candidate, Descriptor]] = []
+    def _candidates(self, order: npt.NDArray[np.int64], wanted: int, out: list[Effect]) -> list[_Found]:
+        found: list[_Found] = []
         for slot in map(int, order):
             if len(found) == wanted:
                 break
@@ -132,15 +162,21 @@ class Admission:
             if blocks > self._pool.total or longest > self._context_tokens:
                 self._end(slot, incarnation, descriptor.request, FinishReason.KV_TOO_SMALL, out)
                 continue
+            keys: tuple[bytes, ...] = ()
+            if self._reuse is not None:
+                keys = self._reuse.keys(descriptor)
+                blocks -= self._reuse.shared(descriptor, keys)
             numbers = (descriptor.request, descriptor.prompt_tokens, descriptor.max_tokens, blocks)
-            found.append((Candidate(slot, *numbers), descriptor))
+            found.append(_Found(Candidate(slot, *numbers), descriptor, keys))
         return found
 
-    def _claim(self, candidate: Candidate, descriptor: Descriptor, out: list[Effect]) -> SlotGeneration | None:
+    def _claim(self, found: _Found, out: list[Effect]) -> SlotGeneration | None:
+        candidate, descriptor, keys = found
         slot, incarnation = candidate.key, descriptor.incarnation
-        blocks = self._pool.allocate(candidate.blocks)
-        if blocks is None:
+        given = self._blocks_for(descriptor, keys)
+        if given is None:
             return None
+        blocks, cached = given
         claimed: list[Effect] = []
         if not self._mover.move(slot, incarnation, SlotMove.CLAIM, candidate.request, claimed):
             # Withdrawn between scan and claim: the DPU's right, nothing to report.
@@ -156,9 +192,23 @@ class Admission:
             self._mover.finish(slot, incarnation, candidate.request, FinishReason.DAMAGED, out)
             self._pool.release(blocks)
             return None
+        if self._reuse is not None:
+            self._reuse.note(descriptor, cached)
+            numbers = (candidate.request, descriptor.prompt_tokens, cached, self._reuse.idle, self._reuse.evicted)
+            out.append(Emit(PrefixReused(*numbers)))
         self._ring.publish(slot, 0, FinishReason.NONE, incarnation)
         last = tokens_from(prompt[-8:])
-        return SlotGeneration(slot, incarnation, descriptor, (last[0], last[-1]), blocks)
+        generation = SlotGeneration(slot, incarnation, descriptor, (last[0], last[-1]), blocks)
+        generation.computed, generation.keys = cached, keys
+        return generation
+
+    def _blocks_for(self, descriptor: Descriptor, keys: tuple[bytes, ...]) -> tuple[tuple[int, ...], int] | None:
+        """KV blocks for prompt and longest answer, and how many tokens of the prompt lie in the first of them."""
+        needed = self._pool.needed(descriptor.prompt_tokens + descriptor.max_tokens)
+        if self._reuse is not None:
+            return self._reuse.allocate(descriptor, keys, needed)
+        blocks = self._pool.allocate(needed)
+        return None if blocks is None else (blocks, 0)
 
     def _end(self, slot: int, incarnation: int, request: int, reason: FinishReason, out: list[Effect]) -> None:
         claimed: list[Effect] = []

@@ -227,7 +227,10 @@ class FrontEnd:
                 self._clear(tracked, out)
                 continue
             start = fetch.offset - read.offset
-            self._take(fetch, tokens_from(data[start : start + fetch.amount * TOKEN]), out)
+            words = tokens_from(data[start : start + fetch.words * TOKEN])
+            if fetch.header:
+                tracked.cached = min(words[0], len(tracked.prompt))
+            self._take(fetch, words[fetch.header :], out)
 
     def _take(self, fetch: Fetch, tokens: list[int], out: list[Effect]) -> None:
         """Steps 11 to 13 for one request."""

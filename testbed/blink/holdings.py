@@ -20,6 +20,7 @@ class Holdings:
         self.slots = SlotTracker(parameters.slots)
         self.prompts = ArenaAllocator(parameters.input_arena_tokens)
         self.answers = ArenaAllocator(parameters.token_arena_tokens)
+        self._header = parameters.answer_header
 
     def reserve(self, tracked: TrackedRequest) -> Found | str:
         """Gives a request its slot and extents, or says what there is none of (and gives nothing)."""
@@ -40,7 +41,7 @@ class Holdings:
             self.prompts.release(tracked.input_start)
             tracked.input_start = NOWHERE
         if tracked.answer_start != NOWHERE:
-            self.answers.release(tracked.answer_start)
+            self.answers.release(tracked.answer_start - self._header)
             tracked.answer_start = NOWHERE
 
     def drop_slot(self, tracked: TrackedRequest) -> None:
@@ -61,9 +62,9 @@ class Holdings:
         prompt = self.prompts.allocate(len(tracked.prompt))
         if prompt is None:
             return False
-        answer = self.answers.allocate(tracked.request.max_tokens)
+        answer = self.answers.allocate(tracked.request.max_tokens + self._header)
         if answer is None:
             self.prompts.release(prompt)
             return False
-        tracked.input_start, tracked.answer_start = prompt, answer
+        tracked.input_start, tracked.answer_start = prompt, answer + self._header
         return True

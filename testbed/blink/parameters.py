@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from testbed.blink.launches import LaunchMode
-from testbed.blink.ring import RingLayout
+from testbed.blink.ring import ANSWER_HEADER, RingLayout
 from testbed.serving.graph_cache import (
     CHUNK,
     DECODE,
@@ -53,6 +53,9 @@ class BlinkParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prefill_chunk_tokens: int = 0
     """Most tokens of prompts that are computed before the batch has its next decode step; longer prompts are cut.
     0 computes prompts whole, as Blink does (summary, limits: no chunked prefill); Sarathi-Serve takes 512 to 2,048."""
+    prefix_cache: bool = False
+    """Whether KV blocks of earlier prompts are kept and shared: a tree over the pool, the longest idle make room.
+    False, as in Blink (summary, limits: no prefix cache)."""
     chunk_placement: Literal["between", "riding"] = "between"
     """Where a chunk is computed: in a pause of the batch, or beside its decode step in one graph."""
 
@@ -196,6 +199,11 @@ class BlinkParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Where everything lies in the region "ring"; its `size` is the region's size."""
         return RingLayout(self.slots, self.input_arena_tokens, self.token_arena_tokens)
 
+    @property
+    def answer_header(self) -> int:
+        """Words in front of each answer in the token arena (`testbed.blink.ring.ANSWER_HEADER`)."""
+        return ANSWER_HEADER if self.prefix_cache else 0
+
     def launch_cost(self, mode: LaunchMode) -> Nanoseconds:
         """What one launch of a graph takes."""
         if mode == "host":
@@ -205,16 +213,18 @@ class BlinkParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def graphs(self) -> GraphCache:
         """The graphs that the host captures: one sequence a prefill, a dense grid for decode steps.
 
-        Chunks have graphs of their own: in steps of 64 tokens for themselves, and two lengths beside decode steps.
+        Chunks have graphs of their own: in steps of 64 tokens for themselves, and two lengths beside decode steps;
+        what follows a found prefix is a chunk as well, of any length where prompts are not cut.
         """
         sequences, budget = sequences_up_to(self.context()), self.prefill_chunk_tokens
         coarse, batches = sequences_by_doubling(self.context()), decode_batches(self.max_batch)
         riding = self.chunk_placement == "riding"
+        lengths = (*range(64, budget, 64), budget) if budget else sequences if self.prefix_cache else ()
         return GraphCache(
             GraphGrid(PREFILL, (1,), sequences),
             GraphGrid(DECODE, batches, sequences),
             self.graph_bytes,
-            chunk=ChunkGrids(CHUNK, (*range(64, budget, 64), budget), (1,), coarse) if budget else None,
+            chunk=ChunkGrids(CHUNK, lengths, (1,), coarse) if lengths else None,
             mixed=ChunkGrids(MIXED, (-(-budget // 2), budget), batches, coarse) if riding else None,
         )
 

@@ -23,6 +23,7 @@ from testbed.blink.launch_window import LaunchWindow
 from testbed.blink.launcher import GraphLauncher
 from testbed.blink.launches import TOKEN_MASK, LaunchRefused, SchedulerReturned, SchedulerStarted, TailLaunch
 from testbed.blink.parameters import BlinkParameters
+from testbed.blink.prefix_reuse import PrefixReuse
 from testbed.blink.publishing import Publisher
 from testbed.blink.restoring import Restoring
 from testbed.blink.ring import FinishReason, RingView
@@ -38,6 +39,7 @@ from testbed.serving.cost_model import CostModel
 from testbed.serving.graph_cache import CHUNK, DECODE, MIXED, PREFILL
 from testbed.serving.kv_blocks import BlockPool
 from testbed.serving.policy import AdmissionPolicy, FirstComeFirstServed
+from testbed.serving.prefix_blocks import SharedBlockPool
 from testbed.units import Nanoseconds
 
 
@@ -62,8 +64,9 @@ class PersistentScheduler:
         """
         self._parameters = parameters
         self._ring = RingView(memory, parameters.layout())
-        self._pool = BlockPool(kv_blocks, parameters.kv_block_tokens)
-        self._admission = Admission(self._ring, self._pool, policy or FirstComeFirstServed(), parameters.context())
+        self._pool, self._reuse = _kv_pool(parameters, kv_blocks, self._ring)
+        context = parameters.context()
+        self._admission = Admission(self._ring, self._pool, policy or FirstComeFirstServed(), context, self._reuse)
         self._publisher = Publisher(self._ring, SlotMover(self._ring), self._pool, eos)
         self._control = ControlLine(memory, self._ring.layout)
         self._heart = Heart(self._control, parameters.heartbeat_interval)
@@ -267,6 +270,8 @@ class PersistentScheduler:
     def _publish(self, step: Step, tokens: list[int], out: list[Effect]) -> None:
         """Everybody's token; a prompt that is not whole yet waits for its next chunk."""
         completes, member = step.completes_prompt, step.prefilling
+        if completes and member is not None and self._reuse is not None:
+            member.blocks = self._reuse.remember(member.keys, member.blocks)
         with_token = step.members if member is None or completes else step.decoding
         staying = self._publisher.publish(self._launcher.launch, with_token, tokens[: len(with_token)], out)
         if step.decoding:
@@ -302,6 +307,14 @@ class PersistentScheduler:
         if event != self._told:
             self._told = event
             out.append(Emit(event))
+
+
+def _kv_pool(parameters: BlinkParameters, blocks: int, ring: RingView) -> tuple[BlockPool, PrefixReuse | None]:
+    """The device's KV blocks, and what finds prefixes in them again, if anything does."""
+    if not parameters.prefix_cache:
+        return BlockPool(blocks, parameters.kv_block_tokens), None
+    pool = SharedBlockPool(blocks, parameters.kv_block_tokens)
+    return pool, PrefixReuse(ring, pool)
 
 
 PREFILL_AND_DECODE = 2

@@ -89,7 +89,7 @@ class Restoring:
                 interrupted += 1
                 continue
             self._settle(member, word, out)
-            (found.running if self._keep_kv and member.generated else found.waiting).append(member)
+            (found.running if self._goes_on(member) else found.waiting).append(member)
         return found._replace(ended=ended, interrupted=interrupted)
 
     def _claimed(self) -> Iterator[int]:
@@ -118,15 +118,22 @@ class Restoring:
             raise _CannotGoOn(FinishReason.KV_TOO_SMALL, f"{longest} tokens are more than the device holds")
         if generated >= descriptor.max_tokens or (not generated and state_of(word) is not _FIRST):
             raise _CannotGoOn(FinishReason.INTERRUPTED, f"{generated} tokens do not fit its state")
-        blocks = self._pool.allocate(self._pool.needed(longest))
-        if blocks is None:
-            raise _CannotGoOn(FinishReason.INTERRUPTED, "no KV blocks are left")
-        member = SlotGeneration(slot, incarnation, descriptor, (prompt[0], prompt[-1]), blocks)
+        member = SlotGeneration(slot, incarnation, descriptor, (prompt[0], prompt[-1]), ())
         tail = min(generated, 2)
         member.generated = generated - tail
         for token in self._ring.answers(descriptor.answer_start + member.generated, tail):
             member.push(token)
         return member
+
+    def _goes_on(self, member: SlotGeneration) -> bool:
+        """Whether it decodes with the KV that it had; it has its blocks then. Whoever waits gets them later."""
+        if not (self._keep_kv and member.generated):
+            return False
+        blocks = self._pool.allocate(self._pool.needed(member.prompt_tokens + member.max_tokens))
+        if blocks is None:
+            return False
+        member.blocks = blocks
+        return True
 
     def _settle(self, member: SlotGeneration, word: int, out: list[Effect]) -> None:
         """The slot's state catches up with its progress."""

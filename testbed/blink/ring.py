@@ -34,6 +34,9 @@ REASON_SHIFT = 32
 ECHO_SHIFT = 40
 ECHO_MASK = (1 << 24) - 1
 
+ANSWER_HEADER = 1
+"""Words in front of an answer where prefixes are cached: how many tokens of its prompt were found."""
+
 IGNORE_EOS = 1
 """Descriptor flag: the end-of-sequence token is never drawn."""
 

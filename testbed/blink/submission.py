@@ -163,12 +163,16 @@ class Submission:
         out.append(Emit(RequestTokenised(tracked.number, tokens)))
         if refusal := self._intake.misfit(request, tracked.prompt):
             self._client.refuse(tracked, *refusal, out)
-        elif tokens > self._layout.input_tokens or request.max_tokens > self._layout.token_tokens:
+        elif tokens > self._layout.input_tokens or self._answer_words(request) > self._layout.token_tokens:
             self._client.refuse(tracked, "context_length_exceeded", "prompt or answer is larger than its arena", out)
         else:
             self._waiting.append(tracked)
             return
         self._drop(tracked, out)
+
+    def _answer_words(self, request: Request) -> int:
+        """Words of the token arena that an answer needs."""
+        return request.max_tokens + self._parameters.answer_header
 
     def _assign(self, now: Nanoseconds, out: list[Effect]) -> None:
         """Steps 3 and 4, in order of arrival."""

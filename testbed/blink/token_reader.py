@@ -25,8 +25,15 @@ class Fetch(NamedTuple):
     first: int
     amount: int
     offset: int
-    """Of the first token, in the region."""
+    """Of the first word to read, in the region."""
     urgent: bool
+    header: int = 0
+    """Words in front of the tokens that come with them, from `offset` on."""
+
+    @property
+    def words(self) -> int:
+        """Words to read."""
+        return self.header + self.amount
 
 
 class TokenRead(NamedTuple):
@@ -41,7 +48,7 @@ def coalesce(fetches: Iterable[Fetch], gap: int) -> list[TokenRead]:
     """As few READs as fetches at most `gap` bytes apart allow, in order of address."""
     reads: list[TokenRead] = []
     for fetch in sorted(fetches, key=lambda fetch: fetch.offset):
-        end = fetch.offset + fetch.amount * TOKEN
+        end = fetch.offset + fetch.words * TOKEN
         if reads:
             offset, length, parts = reads[-1]
             if fetch.offset - (offset + length) <= gap:
@@ -130,8 +137,9 @@ class TokenReader:
         return event
 
     def _fetch(self, tracked: TrackedRequest) -> Fetch:
-        offset = self._layout.answer(tracked.answer_start + tracked.seen)
-        return Fetch(tracked, tracked.seen, tracked.unread, offset, tracked.urgent)
+        header = 0 if tracked.seen else self._parameters.answer_header
+        offset = self._layout.answer(tracked.answer_start + tracked.seen - header)
+        return Fetch(tracked, tracked.seen, tracked.unread, offset, tracked.urgent, header)
 
     def _pace(self, *, found: bool, pressed: bool) -> None:
         """Quick while a first token is awaited or work is left over; else quicker after a find, slower after none."""

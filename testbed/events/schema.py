@@ -58,6 +58,7 @@ from testbed.events.kv_events import (
     TurnReplaced,
     TurnStage,
 )
+from testbed.events.prefix_events import PrefixReused
 from testbed.machine import Event
 from testbed.units import Nanoseconds
 
@@ -405,7 +406,7 @@ AnyEvent: TypeAlias = Union[  # noqa: UP007  # msgspec wants one flat tagged uni
     AgentStarted, AgentFinished,
     HostOperation, LaunchGap, GraphMeasured, ProcessorCalibrated, NeighbourStarted, NeighbourMeasured, NeighbourEnded,
     CountersMeasured, MitigationApplied,
-    WatchdogFired, WatchdogCalmed, WatchdogGaveUp, SchedulerRestarted,
+    WatchdogFired, WatchdogCalmed, WatchdogGaveUp, SchedulerRestarted, PrefixReused,
 ]  # fmt: skip
 """The whole schema as one tagged union."""
 

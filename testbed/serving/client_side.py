@@ -25,6 +25,8 @@ class Listener:
         self.number = number
         self.prompt = prompt
         self.text = TokenText(vocabulary)
+        self.cached = 0
+        """Tokens of the prompt whose KV was there already, as far as the server knows."""
         self.listening = True
         """False once the client is gone or has had its last message."""
 
@@ -75,7 +77,8 @@ class ClientSide(Generic[L]):
         number, name = tracked.number, tracked.request.name
         if tokens:
             out.append(Emit(TokensDetokenised(number, first, len(tokens), "".join(texts))))
-        out.append(Deliver(self._to, Tokens(name, tuple(tokens), texts, len(tracked.prompt), reason)))
+        told = Tokens(name, tuple(tokens), texts, len(tracked.prompt), reason, tracked.cached)
+        out.append(Deliver(self._to, told))
         if tokens:
             out.append(Emit(TokensStreamed(number, first, len(tokens))))
         if reason is not None:

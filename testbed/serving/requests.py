@@ -69,6 +69,8 @@ class Tokens(Message, frozen=True):
     prompt_tokens: int
     reason: str | None = None
     """stop or length on the last message of a request, else None."""
+    cached_tokens: int = 0
+    """Tokens of the prompt whose KV the server had already."""
 
 
 class Refused(Message, frozen=True):

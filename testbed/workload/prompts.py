@@ -62,6 +62,11 @@ class PromptSource:
         assert best is not None
         return best
 
+    def joined(self, front: Prompt, prompt: Prompt) -> Prompt:
+        """`prompt` behind `front`, a paragraph each."""
+        text = f"{front.text}\n\n{prompt.text}"
+        return Prompt(text, len(self._encode(text)))
+
     def _cut(self, start: int, tokens: int) -> str:
         """Words from `start` on, as many as reach `tokens` when counted one by one."""
         count = len(self._words)

@@ -16,7 +16,7 @@ from testbed.serving.requests import Request, Sampling
 from testbed.workload.agent_loads import AgentLoad, turns_in
 from testbed.workload.arrivals import Arrivals, Poisson
 from testbed.workload.lengths import Lengths, ShareGpt
-from testbed.workload.prompts import PromptSource
+from testbed.workload.prompts import Prompt, PromptSource
 from testbed.workload.streams import derived_seed, stream
 
 
@@ -29,6 +29,17 @@ class SamplingRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Draws from the most likely tokens that hold this share."""
     ignore_eos: bool = True
     """True makes every answer as long as its length says, as load generators ask for."""
+
+
+class SharedPrefixes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Prompts that begin alike, as system prompts make them: texts that stand in front of a request's own prompt."""
+
+    texts: Annotated[int, msgspec.Meta(ge=1, le=100_000)]
+    """How many different ones there are; each request takes one, all equally often."""
+    tokens: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
+    """Length of each in tokens; `lengths` says how long the prompts behind them are."""
+    share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
+    """Share of the requests that have one."""
 
 
 class WarmUp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -49,6 +60,8 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """When they are sent."""
     lengths: Lengths = ShareGpt()
     """How long prompts and answers are."""
+    shared_prefixes: SharedPrefixes | None = None
+    """What prompts have in common, if anything."""
     sampling: SamplingRule = SamplingRule()
     """How answers are drawn."""
     warm_up: WarmUp = WarmUp()
@@ -76,6 +89,9 @@ def schedule(workload: Workload, seed: int, source: PromptSource) -> list[Reques
     requests = []
     for index, (moment, (prompt_length, output_length)) in enumerate(zip(moments, pairs, strict=True)):
         prompt = source.prompt(prompt_length, stream(seed, "prompt", index))
+        front = _front(workload.shared_prefixes, seed, index, source)
+        if front is not None:
+            prompt = source.joined(front, prompt)
         sampling = Sampling(
             temperature=rule.temperature,
             top_p=rule.top_p,
@@ -94,3 +110,13 @@ def schedule(workload: Workload, seed: int, source: PromptSource) -> list[Reques
             )
         )
     return requests
+
+
+def _front(shared: SharedPrefixes | None, seed: int, index: int, source: PromptSource) -> Prompt | None:
+    """What stands in front of a request's own prompt."""
+    if shared is None:
+        return None
+    chance = stream(seed, "shared prefix", index)
+    if chance.random() >= shared.share:
+        return None
+    return source.prompt(shared.tokens, stream(seed, "shared prefix text", chance.randrange(shared.texts)))

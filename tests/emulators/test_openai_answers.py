@@ -121,3 +121,16 @@ def test_golden_bytes_of_a_whole_chat():
         b'"finish_reason":"length"}],"usage":{"prompt_tokens":9,"completion_tokens":2,"total_tokens":11,'
         b'"prompt_tokens_details":{"cached_tokens":0}}}'
     )
+
+
+def test_cached_tokens_of_the_prompts_are_counted_once_a_prompt():
+    message = Tokens("r1", (1,), ("a",), 9, "length", 4)
+    made = Stream(HEADING, include_usage=True, continuous_usage=True)
+    choices = [Choice(0, 0, ()), Choice(1, 0, ()), Choice(2, 1, ())]
+    for choice in choices:
+        for event in made.events(choice, message):
+            assert data(event)["usage"]["prompt_tokens_details"] == {"cached_tokens": 4}
+    usage, _ = made.end(choices)
+    assert data(usage)["usage"] == {
+        "prompt_tokens": 18, "completion_tokens": 3, "total_tokens": 21, "prompt_tokens_details": {"cached_tokens": 8},
+    }  # fmt: skip

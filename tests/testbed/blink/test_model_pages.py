@@ -52,7 +52,8 @@ def test_every_parameter_stands_on_one_page_with_its_default() -> None:
     expected = {}
     for name in BlinkParameters.__struct_fields__:
         value = getattr(defaults, name)
-        expected[name] = "none" if value is None else f"{value:,}" if isinstance(value, int) else value
+        shown = str(value).lower() if value is None or isinstance(value, bool) else value
+        expected[name] = f"{shown:,}" if isinstance(shown, int) else shown
     assert sorted(found) == sorted(expected.items())
 
 

@@ -6,6 +6,8 @@ is advanced by hand.
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -20,12 +22,22 @@ from tests.testbed.blink.world import World, small
 class Server(RuleBasedStateMachine):
     """Clients come and go; the wire may be down for a while."""
 
-    @initialize(batch=st.integers(1, 4), pause=st.integers(1, 3), window=st.sampled_from([2, 3, 7, 120]))
-    def start(self, batch: int, pause: int, window: int) -> None:
+    @initialize(
+        batch=st.integers(1, 4), pause=st.integers(1, 3), window=st.sampled_from([2, 3, 7, 120]),
+        beyond=st.fixed_dictionaries({
+            "launch_mode": st.sampled_from(["fire_and_forget", "tail", "host"]),
+            "prefix_cache": st.booleans(),
+            "prefill_chunk_tokens": st.sampled_from([0, 16, 40]),
+        }),
+        riding=st.booleans(),
+    )  # fmt: skip
+    def start(self, batch: int, pause: int, window: int, beyond: dict[str, Any], riding: bool) -> None:
+        placement = "riding" if riding and beyond["prefill_chunk_tokens"] else "between"
         self.world = World(
             small(
                 slots=6, max_batch=batch, prefills_per_pause=pause, window=window, kv_blocks=12,
                 input_arena_tokens=256, token_arena_tokens=128, task_pool=3, poll_work_cap=2,
+                chunk_placement=placement, **beyond,
             )
         )  # fmt: skip
         self.wanted: dict[str, int] = {}
@@ -80,8 +92,8 @@ class Server(RuleBasedStateMachine):
             return
         scheduler = self.world.scheduler
         assert len(scheduler.batch) <= self.world.parameters.max_batch
-        held = sum(len(member.blocks) for member in scheduler.batch.members)
-        assert held + scheduler.kv_blocks_free <= 12
+        held = {block for member in scheduler.batch.members for block in member.blocks}
+        assert len(held) + scheduler.kv_blocks_free <= 12
         assert scheduler.window.used <= self.world.parameters.window
 
     @invariant()

@@ -8,7 +8,7 @@ import pytest
 from testbed.workload.arrivals import Burst, Constant, Poisson
 from testbed.workload.lengths import Fixed, ShareGpt
 from testbed.workload.prompts import PromptSource
-from testbed.workload.schedule import SamplingRule, WarmUp, Workload, read_workload, schedule
+from testbed.workload.schedule import SamplingRule, SharedPrefixes, WarmUp, Workload, read_workload, schedule
 
 
 def source() -> PromptSource:
@@ -67,3 +67,20 @@ def test_a_wrong_workload_is_refused(told: dict[str, object]) -> None:
 
 def test_no_requests_is_a_workload_too() -> None:
     assert schedule(Workload(requests=0), 1, source()) == []
+
+
+def test_prompts_with_shared_prefixes_begin_alike_and_go_on_as_they_would_have() -> None:
+    shared = SharedPrefixes(texts=3, tokens=9, share=0.75)
+    plain, behind = (schedule(Workload(requests=60, shared_prefixes=each), 7, source()) for each in (None, shared))
+    fronts = set()
+    for one, other in zip(plain, behind, strict=True):
+        assert other.prompt.endswith(one.prompt)
+        assert (one.max_tokens, one.sampling, one.scheduled) == (other.max_tokens, other.sampling, other.scheduled)
+        if other.prompt != one.prompt:
+            front, between, _ = other.prompt.rpartition("\n\n")
+            assert between
+            assert len(front.split()) == 9
+            assert other.prompt_tokens == one.prompt_tokens + 9
+            fronts.add(front)
+    assert 1 < len(fronts) <= 3
+    assert 30 <= sum(one.prompt != other.prompt for one, other in zip(plain, behind, strict=True)) <= 56
