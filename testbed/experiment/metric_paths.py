@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeAlias
 from testbed.experiment.agentic_metrics import AGENTIC_METRICS
 from testbed.experiment.agentic_metrics import ALLOWED as ALLOWED_AGENTIC
 from testbed.experiment.energy_figures import ALLOWED_ENERGY, ENERGY_METRICS
+from testbed.experiment.host_figures import ALLOWED_HOST, HOST_METRICS, NEIGHBOUR_METRICS
 
 _LATENCIES = {
     "ttft_ms": "time to first token",
@@ -44,6 +45,7 @@ METRICS: dict[str, str] = {
     "requests.failed": "requests that were refused or broke off",
     "throughput_tokens_per_s": "output tokens received per true second",
     **ENERGY_METRICS,
+    **HOST_METRICS,
     **AGENTIC_METRICS,
 }
 """Every metric of a system, with its meaning. Latencies are in true milliseconds by the definitions of vLLM's bench."""
@@ -53,7 +55,8 @@ RUN_METRICS: dict[str, str] = {"fidelity.verdict": "faithful, degraded or invali
 
 ALLOWED = (
     f"{{{','.join(_LATENCIES)}}}.{{{','.join(_STATISTICS)}}}, "
-    f"requests.{{sent,completed,failed}}, throughput_tokens_per_s, {ALLOWED_ENERGY}, {ALLOWED_AGENTIC}"
+    f"requests.{{sent,completed,failed}}, throughput_tokens_per_s, {ALLOWED_ENERGY}, {ALLOWED_HOST}, "
+    f"{ALLOWED_AGENTIC}"
 )
 """The names of `METRICS`, folded together for people."""
 
@@ -113,9 +116,15 @@ def _metric(text: str, systems: Collection[str]) -> Metric:
         raise UnknownMetric(text, f"allowed: {forms}")
     if system not in systems:
         raise UnknownMetric(text, f"no system {system!r}; {_guess(system, systems)}allowed: {', '.join(systems)}")
-    if name not in METRICS:
+    if name not in METRICS and not _of_a_neighbour(name):
         raise UnknownMetric(text, f"a system has no metric {name!r}; {_guess(name, METRICS)}allowed: {ALLOWED}")
     return Metric(system, name)
+
+
+def _of_a_neighbour(name: str) -> bool:
+    """Whether it is neighbours.NAME.METRIC; a neighbour that the system has not, has no value."""
+    head, _, rest = name.partition(".")
+    return head == "neighbours" and rest.rpartition(".")[0] != "" and rest.rpartition(".")[2] in NEIGHBOUR_METRICS
 
 
 def _guess(wrong: str, names: Collection[str]) -> str:

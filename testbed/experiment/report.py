@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from testbed.experiment.energy_figures import energy_words
 from testbed.experiment.expectations import Expectation
+from testbed.experiment.host_figures import host_lines
 from testbed.experiment.paper import Beside
 from testbed.experiment.report_agentic import agentic_tables, agentic_text
 from testbed.experiment.summary import RunSummary, SystemSummary
@@ -141,6 +142,8 @@ def _system(name: str, system: SystemSummary) -> Iterator[str]:
     )
     if system.energy is not None:
         yield f"  energy      {energy_words(system.energy)}"
+    for head, words in host_lines(system.host, system.neighbours):
+        yield f"  {head:<12}{words}"
     lag = system.send_lag_ms
     if lag.n:
         at = f"p99 {number(lag.p99, 3)}" if lag.p99 is not None else f"worst {number(lag.worst, 3)}"

@@ -21,6 +21,8 @@ from testbed.experiment.agentic_summary import agentic_figures
 from testbed.experiment.energy_figures import EnergyFigures, EnergyResults, energy_figures
 from testbed.experiment.expectations import Expectation, evaluate, split_bounds
 from testbed.experiment.front_end_view import of_front_end, seen_by_front_end
+from testbed.experiment.host_figures import HostFigures, NeighbourFigures, host_figures, neighbour_figures
+from testbed.experiment.request_totals import RequestTotals, request_totals
 from testbed.experiment.run_facts import NO_FACTS, RunFacts
 from testbed.experiment.run_folder import Outcome
 from testbed.experiment.spec import Bound
@@ -28,6 +30,7 @@ from testbed.metrics.energy import EnergyState
 from testbed.metrics.fidelity import Fidelity, Threshold, Verdict, worst_of
 from testbed.metrics.fold import Folding
 from testbed.metrics.hops import Hops
+from testbed.metrics.host_path import HostPathState
 from testbed.metrics.latency import (
     DEFAULT_DEFINITION,
     DEFINITIONS,
@@ -39,6 +42,7 @@ from testbed.metrics.latency import (
     latencies,
     measured,
 )
+from testbed.metrics.neighbours import Neighbour
 from testbed.metrics.outcome import StoryState
 from testbed.metrics.requests import Exchange, count_requests
 from testbed.metrics.shares import LaneShare
@@ -46,7 +50,8 @@ from testbed.metrics.table import FOLDS
 from testbed.metrics.throughput import Served, Throughput, served
 from testbed.units import Nanoseconds, from_seconds
 
-NEEDED = ("story", "exchanges", "served", "throughput", "shares", "ring", "fidelity", "hops", "energy", *AGENTIC)
+NEEDED = ("story", "exchanges", "served", "throughput", "shares", "ring", "fidelity", "hops", "energy", "host_path",
+          "neighbours", *AGENTIC)  # fmt: skip
 """The folds that a summary is made of."""
 SUBMIT_TO_CLAIM = "slot claimed - prompt written (its swap is posted), pooled over submissions"
 PUBLISH_TO_CLIENT = "token received (streamed, where no client logs) - token published, pooled over tokens"
@@ -74,6 +79,8 @@ class TrialResults(NamedTuple):
     repeat: int
     """Which repeat of the experiment, from 0."""
     energy: EnergyState
+    host_path: HostPathState
+    neighbours: dict[str, Neighbour]
     beside: bool
     """Whether neighbours were beside it."""
 
@@ -98,22 +105,10 @@ def fold_trial(
         agentic=agentic_results(folding, story, exchanges, facts),
         repeat=repeat,
         energy=folding.result("energy"),
+        host_path=folding.result("host_path"),
+        neighbours=folding.result("neighbours"),
         beside=facts.neighbour_threads > 0,
     )
-
-
-class RequestTotals(msgspec.Struct, frozen=True):
-    """Every request of a system, warm-up included."""
-
-    sent: int
-    completed: int
-    failed: int
-    in_flight: int
-    tokens_received: int
-    errors: dict[str, int]
-    """Why requests failed, and how many for each reason."""
-    faults: tuple[str, ...]
-    """Counter identities that do not hold."""
 
 
 class SystemSummary(AgenticFigures, frozen=True, kw_only=True):
@@ -144,6 +139,10 @@ class SystemSummary(AgenticFigures, frozen=True, kw_only=True):
     publish_to_client_ms: Distribution
     """Token in the ring to the client (to its streaming where no client logs), of all tokens, warm-up included."""
     energy: EnergyFigures | None
+    host: HostFigures | None
+    """The host's part in serving; None where it has none."""
+    neighbours: dict[str, NeighbourFigures]
+    """What the tenants beside it got done."""
     """Modelled, of the whole run; None where no GPU ran a graph."""
 
 
@@ -257,7 +256,7 @@ def summarise_system(trials: Sequence[TrialResults], selection: Selection) -> Sy
         ttst_ms=main.ttst_ms,
         itl_ms=main.itl_ms,
         tpot_ms=main.tpot_ms,
-        requests=_totals(everything),
+        requests=request_totals(everything),
         throughput_tokens_per_s=overall.tokens_per_s,
         throughput=overall,
         windows=tuple(trial.throughput for trial in trials if trial.throughput.windows),
@@ -266,6 +265,8 @@ def summarise_system(trials: Sequence[TrialResults], selection: Selection) -> Sy
         front_end=of_front_end(front) if front else None,
         submit_to_claim_ms=_pooled_hops([trial.hops.submit_to_claim for trial in trials], SUBMIT_TO_CLAIM),
         publish_to_client_ms=_pooled_hops([trial.hops.publish_to_client for trial in trials], PUBLISH_TO_CLIENT),
+        host=host_figures([trial.host_path for trial in trials]),
+        neighbours=neighbour_figures([trial.neighbours for trial in trials]),
         energy=energy_figures([EnergyResults(one.energy, one.exchanges or one.served, one.beside) for one in trials]),
         **msgspec.structs.asdict(agentic_figures([trial.agentic for trial in trials])),
     )
@@ -336,18 +337,6 @@ def selection_of(workload: Mapping[str, Any]) -> Selection:
     return Selection(
         warm_up_requests=int(rule.get("requests", 0)), warm_up=from_seconds(float(rule.get("seconds", 0.0)))
     )
-
-
-def _totals(exchanges: Sequence[Exchange]) -> RequestTotals:
-    counts = count_requests(exchanges)
-    errors: dict[str, int] = {}
-    for exchange in exchanges:
-        if exchange.error:
-            errors[exchange.error] = errors.get(exchange.error, 0) + 1
-    return RequestTotals(
-        counts.sent, counts.completed, counts.failed, counts.in_flight, counts.tokens_received,
-        dict(sorted(errors.items())), counts.faults,
-    )  # fmt: skip
 
 
 def _pooled(parts: Sequence[Served]) -> Served:

@@ -258,7 +258,7 @@ def _send_lag(state: FidelityState) -> Measured:
 def _waits(state: FidelityState) -> Measured:
     """The share of wall time in which a process waited for a CPU; on cores of the host that is what is measured."""
     return _worst({
-        process: 100.0 * waited / state.watched[process]
+        process: 100.0 * waited / max(1, state.watched[process])
         for process, waited in state.waited.items()
         if _process_timed(state, process)
     })  # fmt: skip

@@ -13,8 +13,10 @@ from testbed.metrics.fidelity import FidelityFold
 from testbed.metrics.fold import Fold
 from testbed.metrics.forward_batches import BatchFold
 from testbed.metrics.hops import HopFold
+from testbed.metrics.host_path import HostPathFold
 from testbed.metrics.isolation import IsolationFold
 from testbed.metrics.latency import LatencyFold
+from testbed.metrics.neighbours import NeighbourFold
 from testbed.metrics.outcome import StoryFold
 from testbed.metrics.read_paths import PathFold
 from testbed.metrics.requests import CountFold, ExchangeFold, ServedFold
@@ -49,5 +51,7 @@ FOLDS: dict[str, Fold[Any, Any]] = {
     "batches": BatchFold(),
     "traffic": TrafficFold(),
     "energy": EnergyFold(),
+    "host_path": HostPathFold(),
+    "neighbours": NeighbourFold(),
 }
 """By name; `testbed.metrics.fold.Folding` runs any choice of them over one stream."""
