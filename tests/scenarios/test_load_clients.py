@@ -25,7 +25,7 @@ from load_clients import (
     vllm_figures,
 )
 from recorder import Recorder
-from serving import Serving, served_exchanges
+from serving import ON, Serving, served_exchanges
 
 from testbed.experiment.summary import read_summary
 from testbed.metrics.latency import Distribution, Latencies, latencies
@@ -107,10 +107,20 @@ def send(serving: Loaded, client: type[Guidellm] | type[VllmBench], chat: bool, 
     return [blanked(request) for request in recorder.requests]
 
 
-@pytest.fixture(scope="module", params=["sim", pytest.param("namespace", marks=pytest.mark.root)])
-def serving(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loaded]:
-    on = ["--on", "sim"] if request.param == "sim" else ["--on", "mininet", "--set", f"nodes={request.param}"]
-    found = Loaded(tmp_path_factory.mktemp("clients"), *on)
+@pytest.fixture(
+    scope="module",
+    params=[
+        "sim",
+        pytest.param("namespace", marks=pytest.mark.root),
+        pytest.param("host-driven", marks=[pytest.mark.root, pytest.mark.soak]),
+    ],
+)
+def serving(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, soak: bool
+) -> Iterator[Loaded]:
+    if request.param == "host-driven" and not soak:
+        pytest.skip("a third server for the same clients: only with --soak")
+    found = Loaded(tmp_path_factory.mktemp("clients"), *ON[request.param])
     yield found
     if found.process.poll() is None:
         assert found.stop() == 0, found.said.read_text(errors="replace")
