@@ -108,6 +108,7 @@ def compile_plan(
             *notes,
             *_notes(spec, clock, byte_scale, outlines, wire_profile),
             *(row.notes(parameters, rates) if row.notes is not None else ()),
+            *_dilation_notes(dilation, outlines),
             *hardware_notes(spec.hardware, clock),
         ),
         neighbours=tuple(
@@ -152,6 +153,13 @@ def _notes(
             f"time on this network and {true_us:.1f} us on the modelled one"
         )
     return notes
+
+
+def _dilation_notes(dilation: float, outlines: tuple[NodeOutline, ...]) -> list[str]:
+    if dilation == 1 or not any(outline.processes for outline in outlines):
+        return []
+    words = f"host work is real work, which a dilation of {dilation:g} does not stretch as it stretches the GPU's steps"
+    return [f"{words}: a piece of 1 ms takes {1 / dilation:.3g} ms of true time; figures need a dilation of 1"]
 
 
 def _image_notes(byte_scale: int, *, images: bool) -> list[str]:

@@ -105,6 +105,18 @@ def test_a_simulation_has_true_rates_and_time() -> None:
     assert any("do not apply" in note for note in plan.notes)
 
 
+def test_that_dilation_does_not_stretch_a_hosts_real_work_is_said() -> None:
+    kind = "systems={blink={kind='host-driven'}}"
+    stretched = plan_of(spec_with(kind, "dilation=4.0"))
+    assert any("does not stretch" in note and "1 ms takes 0.25 ms" in note for note in stretched.notes)
+    for plan in (
+        plan_of(spec_with(kind, "dilation=1.0")),
+        plan_of(spec_with(kind, "dilation=4.0"), clock="simulated"),
+        plan_of(spec_with("dilation=4.0")),
+    ):
+        assert not any("does not stretch" in note for note in plan.notes)
+
+
 @pytest.mark.parametrize("path_mtu", [256, 1024, 4096])
 @pytest.mark.parametrize("dilation", [1.0, 4.0, 10.0])
 def test_the_packet_budget_is_kept_and_said(path_mtu: int, dilation: float) -> None:
