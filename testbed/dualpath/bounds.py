@@ -57,6 +57,12 @@ CROSSINGS: dict[Resource, Crossings] = {
     Resource.DE_DRAM: Crossings(2, 3, 2, 2),  # PE 7, 8; DE 2, 3, 6; missed: the return, and PE 8 or DE 6; written
 }
 """Step numbers are those of design dualpath 1.6."""
+COPIED_ONCE: dict[Resource, Crossings] = CROSSINGS | {
+    Resource.PE_CNIC_READ: Crossings(1, 0, 1),  # PE 5; PE 3 leaves DRAM for HBM and is no read of the CNIC's
+    Resource.DE_CNIC_READ: Crossings(0, 1, 0, 1),  # DE 3; PE 8 and DE 6 likewise; written: out of HBM
+    Resource.DE_CNIC_WRITE: Crossings(2, 1, 2, 0),  # written: into DRAM, no write towards HBM
+}
+"""The same where a host-device copy is no loop-back and crosses the PCIe link once, towards its target (what-ifs)."""
 _PREFILL_SIDE = (Resource.PE_SNIC, Resource.PE_CNIC_READ, Resource.PE_CNIC_WRITE, Resource.PE_DRAM)
 SNICS = (Resource.PE_SNIC, Resource.DE_SNIC)
 
@@ -76,6 +82,13 @@ class Cluster(NamedTuple):
     """One storage NIC."""
     dram: Fraction | None = Fraction(500)
     """M, of one node, reads and writes together; None: never short."""
+    loop_back: bool = True
+    """Host-device copies cross the CNIC's PCIe link both ways (paper); False: once."""
+
+    @property
+    def crossings(self) -> dict[Resource, Crossings]:
+        """How often bytes cross each kind of resource here."""
+        return CROSSINGS if self.loop_back else COPIED_ONCE
 
     @property
     def s(self) -> Fraction:
@@ -146,7 +159,7 @@ def loads(
     """
     read = cluster.prefill_nodes * cluster.storage * prefill, cluster.decode_nodes * cluster.storage * decode
     found = {}
-    for resource, crossings in CROSSINGS.items():
+    for resource, crossings in cluster.crossings.items():
         capacity = cluster.capacity(resource)
         if capacity is None:
             continue
@@ -160,7 +173,7 @@ def bounds(cluster: Cluster, miss: Fraction = ZERO, written: Fraction = ZERO) ->
     """What each resource but the SNICs asks of P/D (Eq. 1-9); the numbers of nodes of `cluster` do not matter."""
     return tuple(
         _bound(resource, cluster, crossings.missed * miss + crossings.written * written)
-        for resource, crossings in CROSSINGS.items()
+        for resource, crossings in cluster.crossings.items()
         if resource not in SNICS
     )
 
@@ -171,15 +184,15 @@ def _bound(resource: Resource, cluster: Cluster, more: Fraction) -> Bound:
         return Bound(resource)
     room = capacity / cluster.storage
     # A byte that each side's SNICs read, by P nodes and by D nodes: a P + b D <= room × (P or D).
-    a = CROSSINGS[resource].prefill_path + more
-    b = CROSSINGS[resource].decode_path + more
+    a = cluster.crossings[resource].prefill_path + more
+    b = cluster.crossings[resource].decode_path + more
     if resource in _PREFILL_SIDE:
         if a < room or (a == room and not b):
             return Bound(resource, at_least=b / (room - a) if b else None)
         return Bound(resource, possible=False)
     if b < room and a:
         return Bound(resource, at_most=(room - b) / a)
-    return Bound(resource, possible=b < room)
+    return Bound(resource, possible=b < room or (b == room and not a))
 
 
 def window(cluster: Cluster, miss: Fraction = ZERO, written: Fraction = ZERO) -> Window:
@@ -201,38 +214,6 @@ def window(cluster: Cluster, miss: Fraction = ZERO, written: Fraction = ZERO) ->
 def binding(found: Mapping[Resource, Fraction]) -> Resource:
     """The resource with the highest load; an SNIC where it ties with others, since reads then run at full rate."""
     return max(found, key=lambda resource: (found[resource], resource in SNICS))
-
-
-class Checked(NamedTuple):
-    """One resource after a run, beside what the hop table says of it."""
-
-    resource: Resource
-    predicted: float
-    """From the SNICs' measured loads."""
-    measured: float
-
-    @property
-    def apart(self) -> float:
-        """Measured over predicted, less one; 0 where both are nothing."""
-        if not self.predicted:
-            return 0.0 if not self.measured else float("inf")
-        return self.measured / self.predicted - 1
-
-
-def checked(
-    cluster: Cluster, measured: Mapping[Resource, float], miss: Fraction = ZERO, written: Fraction = ZERO
-) -> tuple[Checked, ...]:
-    """What a run measured against what its SNICs' loads should have caused. Resources not measured are left out.
-
-    Raises KeyError where an SNIC's load is missing.
-    """
-    prefill, decode = (Fraction(measured[resource]) for resource in SNICS)
-    predicted = loads(cluster, prefill=prefill, decode=decode, miss=miss, written=written)
-    return tuple(
-        Checked(resource, float(load), measured[resource])
-        for resource, load in predicted.items()
-        if resource in measured and resource not in SNICS
-    )
 
 
 def in_words(value: Fraction) -> str:

@@ -73,7 +73,8 @@ class Collective:
     """One engine's part in its group's collectives; see the head of this file.
 
     `members` is the group in the same order everywhere, `place` the own place in it, `memory` the own region for
-    parts. `scale`: true bytes for one of an image.
+    parts. `scale`: true bytes for one of an image; `true_bytes`: it is these that the wire carries, so they are what
+    packets are counted of.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class Collective:
         memory: LocalMemory,
         path_mtu: int,
         scale: int = 1,
+        true_bytes: bool = False,
         patience: Nanoseconds = PATIENCE,
     ) -> None:
         self._members = tuple(members)
@@ -91,6 +93,7 @@ class Collective:
         self._memory = memory
         self._path_mtu = path_mtu
         self._scale = scale
+        self._carried = scale if true_bytes else 1
         self._patience = patience
         self._me = self._members[place]
         self.name = machine_name(self._me.engine)
@@ -245,7 +248,7 @@ class Collective:
             engine=self._me.engine,
             sequence=job.sequence,
             bytes=sum(sent) * self._scale,
-            packets=sum(-(-size // self._path_mtu) for size in sent),
+            packets=sum(-(-size * self._carried // self._path_mtu) for size in sent),
             duration=now - self._due,
         )
         effects += (Emit(event), Deliver(job.owner, Exchanged(job.ticket)))

@@ -41,8 +41,37 @@ def cluster_of(parameters: DualPathParameters, rates: Mapping[str, int]) -> Clus
         snics=parameters.storage_nics,
         cnic=min(wire, pcie) if pcie else wire,
         snic=Fraction(rates["storage"], GBYTE_PER_S),
-        dram=Fraction(str(parameters.dram_gbyte_s)) or None,
+        dram=Fraction(str(_buffer_gbyte_s(parameters))) or None,
+        loop_back=parameters.copy == "cnic",
     )
+
+
+def _buffer_gbyte_s(parameters: DualPathParameters) -> float:
+    """M: of the memory that buffers lie in."""
+    return parameters.cxl_gbyte_s if parameters.cxl == "buffers" else parameters.dram_gbyte_s
+
+
+def what_ifs(parameters: DualPathParameters) -> list[str]:
+    """What of the system is no hardware of the paper's, and what an emulation does about it."""
+    notes = []
+    if parameters.copy == "copy_engine":
+        rule = "in the lane of KV, behind collectives" if parameters.pcie_qos else "taking turns with all of the CNIC"
+        notes.append(
+            f"host-device copies by the GPU's copy engine share its PCIe link, {rule}, under the simulated "
+            "clock's flow wire; an emulation has no PCIe link: there they take their own time and disturb nobody"
+        )
+    if parameters.copy == "nic_integrated":
+        notes.append(
+            "host-device copies by an engine on the NIC (what-if) cross PCIe once and no wire under the simulated "
+            "clock's flow wire; in an emulation they are loop-backs with a shorter submit time"
+        )
+    if parameters.cxl != "none":
+        what = "the KV pool lies" if parameters.cxl == "pool" else "PE and DE buffers lie"
+        notes.append(
+            f"{what} in CXL memory (what-if) of {parameters.cxl_gbyte_s:g} GB/s a node under the simulated clock's "
+            "flow wire; an emulation models neither DRAM nor CXL"
+        )
+    return notes
 
 
 def foresight(parameters: DualPathParameters, rates: Mapping[str, int]) -> list[str]:
@@ -76,7 +105,7 @@ def foresight(parameters: DualPathParameters, rates: Mapping[str, int]) -> list[
         left = max(0, pool - parameters.dram_pool_squeeze_bytes)
         notes.append(f"hits that are in the DRAM pool of {left / 10**9:g} GB a node need no SNIC; the others do")
     notes.append(_tokens(parameters, speed))
-    return notes
+    return notes + what_ifs(parameters)
 
 
 def _readers(parameters: DualPathParameters, cluster: Cluster) -> str:

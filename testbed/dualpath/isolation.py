@@ -3,8 +3,9 @@
 No model, no turn: what is asked is whether the lane of KV leaves collectives undisturbed, what KV keeps, and what
 happens where both share a lane (DualPath A.1; the paper has no such figure, design dualpath 1.15). Two machines: a
 `Burster` an engine, which asks its collective for exchanges at moments that all members know, or all the time; a
-`Pusher`, which keeps KV waiting at the traffic manager. Both stop by themselves. The forecast of the port, which the
-run is held against, is `testbed.network.port_forecast`'s; one burster logs it.
+`Pusher`, which keeps KV waiting at the traffic manager: for another node, or host-device copies for its own, on the
+PCIe link that its node's collectives need (what-ifs). Both stop by themselves. The forecast of the port, which the run
+is held against, is `testbed.network.port_forecast`'s; one burster logs it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import msgspec
 
 from testbed.dualpath.collectives import machine_name
 from testbed.dualpath.local_messages import TRAFFIC, Exchange, Exchanged, Move, Moved, Piece
+from testbed.dualpath.parameters import DualPathParameters
 from testbed.dualpath.service_levels import COLLECTIVE, KV
 from testbed.events.kv_events import PortForecast
 from testbed.machine import (
@@ -31,6 +33,7 @@ from testbed.machine import (
     RemoteAddress,
     UnexpectedMessage,
 )
+from testbed.network.host_design import Copies
 from testbed.units import MILLISECOND, Nanoseconds
 
 START = 20 * MILLISECOND
@@ -41,6 +44,8 @@ DRAIN = 100 * MILLISECOND
 """True time after the last collective, in which KV that is under way lands: a run that is cut has lost it."""
 HOP = "de3-5-hbm"
 """The hop that the pushed KV stands for: HBM of a decode engine to HBM of a prefill engine."""
+COPY_HOP = "pe3-4"
+"""The hop of copies: buffer to HBM of one prefill engine."""
 PAYLOAD = 4096
 """Of a full packet."""
 
@@ -66,6 +71,13 @@ class IsolationParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     """Packets of one WRITE of KV. Where collectives saturate it is one, so that each low packet is seen."""
     kv_messages: Annotated[int, msgspec.Meta(ge=1, le=64)] = 8
     """WRITEs that wait or are under way at once: more than a window, so that KV always has something to send."""
+    copies: Literal["none", "cnic", "copy_engine", "nic_integrated"] = "none"
+    """Host-to-device copies at the last member, as many as `kv_messages` of `kv_message_packets` at once, and how they
+    go (`testbed.dualpath.parameters`)."""
+    pcie_gbyte_s: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    """Each way of a CNIC's PCIe link, GB/s, in the simulated model; 0 leaves it out."""
+    pcie_qos: bool = False
+    """PCIe with traffic classes, as there."""
 
     @property
     def groups(self) -> int:
@@ -76,6 +88,12 @@ class IsolationParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     def levels(self) -> tuple[int, int]:
         """Service levels of the queue pairs of collectives and of KV."""
         return {"same": (COLLECTIVE, COLLECTIVE), "wrong": (KV, COLLECTIVE)}.get(self.kv, (COLLECTIVE, KV))
+
+    @property
+    def copying(self) -> DualPathParameters:
+        """The same choices as a traffic manager takes them."""
+        way: Copies = "cnic" if self.copies == "none" else self.copies
+        return DualPathParameters(copy=way, pcie_gbyte_s=self.pcie_gbyte_s, pcie_qos=self.pcie_qos)
 
     @property
     def packets_of_kv(self) -> int:
@@ -223,12 +241,14 @@ class Pusher:
         room: int,
         region: str,
         until: Nanoseconds,
+        hop: str = HOP,
     ) -> None:
         self._parameters = parameters
         self._until = until
         self._peer = peer
         self._remote = remote
         self._region = region
+        self._hop = hop
         self._size = parameters.packets_of_kv * PAYLOAD
         self._slots = max(1, room // self._size)
         self._ticket = 0
@@ -257,7 +277,7 @@ class Pusher:
         move = Move(
             owner=self.name,
             ticket=self._ticket,
-            hop=HOP,
+            hop=self._hop,
             request="isolation",
             layer=0,
             interface="cnic0",

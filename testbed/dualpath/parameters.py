@@ -11,9 +11,9 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from testbed.network.host_design import Copies
+from testbed.network.host_design import Copies, HostDesign
 from testbed.serving.agentic_models import AGENTIC_MODELS
-from testbed.units import MICROSECOND, MILLISECOND, SECOND, Nanoseconds
+from testbed.units import GBYTE_PER_S, MICROSECOND, MILLISECOND, SECOND, Nanoseconds
 
 Few = Annotated[int, msgspec.Meta(ge=1, le=1024)]
 Duration = Annotated[Nanoseconds, msgspec.Meta(ge=0, le=3600 * SECOND)]
@@ -180,6 +180,26 @@ class DualPathParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         """Refuses a model that there is not; msgspec reports it with the path."""
         if self.model not in AGENTIC_MODELS:
             raise ValueError(f"model {self.model!r} is none of {', '.join(sorted(AGENTIC_MODELS))}")
+
+    def check_copies(self) -> None:
+        """Raises ValueError for ways of copies that change nothing together."""
+        if self.pcie_qos and self.copy != "copy_engine":
+            raise ValueError(
+                f"pcie_qos is for copies by the GPU's copy engine, and copy is {self.copy}: "
+                "the NIC's lanes arbitrate all of its PCIe link already"
+            )
+        if self.copy != "cnic" and not self.pcie_gbyte_s:
+            raise ValueError(f"copy is {self.copy}, which needs the PCIe link, and pcie_gbyte_s is 0")
+
+    def host_design(self, in_cxl: tuple[str, ...] = ()) -> HostDesign:
+        """An engine node's inside; `in_cxl` are its regions in CXL memory."""
+        return HostDesign(
+            copies=self.copy,
+            pcie_classes=self.pcie_qos,
+            cxl_bits_per_s=round(self.cxl_gbyte_s * GBYTE_PER_S) if in_cxl else 0,
+            cxl_latency=self.cxl_latency if in_cxl else 0,
+            in_cxl=in_cxl,
+        )
 
     @property
     def steps_together(self) -> bool:

@@ -16,7 +16,7 @@ from testbed.dualpath.parameters import DualPathParameters
 from testbed.dualpath.service_levels import COLLECTIVE, CONTROL, KV
 from testbed.dualpath.storage import staging_bytes
 from testbed.experiment.outlines import ConnectionOutline, NodeOutline, RegionOutline
-from testbed.network.host_design import HostDesign
+from testbed.experiment.plan import Plan
 from testbed.serving.agentic_models import AGENTIC_MODELS
 from testbed.units import GBYTE_PER_S
 
@@ -29,6 +29,11 @@ STAGING = "staging"
 def tokens_region(engine: int) -> str:
     """Region into which peers write an engine's part of a collective."""
     return f"tokens{engine}"
+
+
+def on_flow_wire(plan: Plan) -> bool:
+    """Whether the wire carries true bytes, over PCIe links where the plan has some: an emulation's does neither."""
+    return plan.clock == "simulated" and plan.wire == "flow"
 
 
 def shape_of(parameters: DualPathParameters, scale: int) -> BlockShape:
@@ -86,20 +91,12 @@ def _engine_node(parameters: DualPathParameters, name: str, role: str) -> NodeOu
         tuple(regions),
         pcie_bits_per_s=round(parameters.pcie_gbyte_s * GBYTE_PER_S),
         dram_bits_per_s=round(parameters.dram_gbyte_s * GBYTE_PER_S),
-        host_design=_host_design(parameters),
+        host_design=parameters.host_design(_IN_CXL[parameters.cxl]),
     )
 
 
-def _host_design(parameters: DualPathParameters) -> HostDesign:
-    """What of an engine node's inside is a what-if."""
-    in_cxl = {"none": (), "buffers": (BUFFER,), "pool": (POOL,)}[parameters.cxl]
-    return HostDesign(
-        copies=parameters.copy,
-        pcie_classes=parameters.pcie_qos,
-        cxl_bits_per_s=round(parameters.cxl_gbyte_s * GBYTE_PER_S) if in_cxl else 0,
-        cxl_latency=parameters.cxl_latency if in_cxl else 0,
-        in_cxl=in_cxl,
-    )
+_IN_CXL: dict[str, tuple[str, ...]] = {"none": (), "buffers": (BUFFER,), "pool": (POOL,)}
+"""Regions of an engine node by `cxl`."""
 
 
 _TOKENS_BYTES = 1 << 30

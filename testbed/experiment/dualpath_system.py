@@ -30,6 +30,7 @@ from testbed.experiment.dualpath_nodes import (
     STAGING,
     exchanges,
     names,
+    on_flow_wire,
     plan_nodes,
     pool_bytes,
     shape_of,
@@ -55,7 +56,7 @@ def _assemble(plan: Plan, parameters: DualPathParameters, node: NodePlan, surrou
         shape=shape,
         memories=surroundings.memories,
         regions=node.regions,
-        pcie_on_wire=plan.clock == "simulated" and plan.wire == "flow",
+        pcie_on_wire=on_flow_wire(plan),
     )
     if node.role == "storage":
         server = _server(plan, parameters, node, surroundings)
@@ -162,6 +163,7 @@ def _collectives(plan: Plan, parameters: DualPathParameters, node: NodePlan, mem
             memory=memory.memories[tokens_region(engine)],
             path_mtu=plan.path_mtu,
             scale=plan.byte_scale,
+            true_bytes=on_flow_wire(plan),
         )
 
 
@@ -188,13 +190,7 @@ def _check(parameters: DualPathParameters) -> None:
 
 def _check_what_ifs(parameters: DualPathParameters) -> None:
     """Raises ValueError for what-ifs that change nothing together."""
-    if parameters.pcie_qos and parameters.copy != "copy_engine":
-        raise ValueError(
-            f"pcie_qos is for copies by the GPU's copy engine, and copy is {parameters.copy}: "
-            "the NIC's lanes arbitrate all of its PCIe link already"
-        )
-    if parameters.copy != "cnic" and not parameters.pcie_gbyte_s:
-        raise ValueError(f"copy is {parameters.copy}, which needs the PCIe link, and pcie_gbyte_s is 0")
+    parameters.check_copies()
     if parameters.cxl == "pool" and not parameters.dram_pool_bytes:
         raise ValueError("cxl is pool and there is no pool to lie there; it needs dram_pool_bytes")
     if parameters.cxl != "none" and parameters.read_path == "bypass":

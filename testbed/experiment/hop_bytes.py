@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from testbed.dualpath.read_paths import ENDS, TurnShape, crossed, hop_blocks
+from testbed.dualpath.read_paths import ENDS, DataPath, TurnShape, crossed, hop_blocks
 from testbed.experiment.run_facts import HopModel
 from testbed.metrics.read_paths import Placing
 
@@ -29,7 +29,7 @@ def modelled_ports(model: HopModel, turns: Iterable[tuple[Placing, int]]) -> dic
     for placing, answer in turns:
         ports = _ports(model, placing)
         for hop, blocks in _blocks(model, placing, answer).items():
-            for resource in _resources(hop, ports):
+            for resource in _resources(hop, ports, model.path):
                 total[resource] = total.get(resource, 0) + blocks * model.full_bytes
     return total
 
@@ -57,9 +57,9 @@ def _ports(model: HopModel, placing: Placing) -> dict[str, str]:
     }
 
 
-def _resources(hop: str, ports: Mapping[str, str]) -> Iterator[str]:
+def _resources(hop: str, ports: Mapping[str, str], path: DataPath) -> Iterator[str]:
     source, target = ENDS[hop]
     # Which storage node serves a block is not in the model; its ports get a name of their own and are left out.
-    for resource in crossed(hop, ports.get(source, "storage"), ports.get(target, "storage")):
-        if not resource.startswith("storage") and not resource.endswith(".dram"):
+    for resource in crossed(hop, ports.get(source, "storage"), ports.get(target, "storage"), path):
+        if not resource.startswith("storage") and not resource.endswith((".dram", ".cxl")):
             yield resource

@@ -7,11 +7,13 @@ Nothing is decided here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from testbed.dualpath.blocks import BlockShape
 from testbed.dualpath.collectives import Collective, Member
+from testbed.dualpath.foresight import what_ifs
 from testbed.dualpath.isolation import (
+    COPY_HOP,
     PAYLOAD,
     Burster,
     IsolationParameters,
@@ -20,11 +22,11 @@ from testbed.dualpath.isolation import (
     node_names,
 )
 from testbed.dualpath.mail import Mail
-from testbed.dualpath.node_memory import hbm_region
+from testbed.dualpath.node_memory import BUFFER, hbm_region
 from testbed.dualpath.parameters import DualPathParameters
 from testbed.dualpath.traffic_manager import TrafficManager
 from testbed.events.kv_events import PortForecast
-from testbed.experiment.dualpath_nodes import tokens_region
+from testbed.experiment.dualpath_nodes import on_flow_wire, tokens_region
 from testbed.experiment.outlines import (
     ConnectionOutline,
     NodeAssembly,
@@ -39,7 +41,7 @@ from testbed.network.connection import ConnectionSettings
 from testbed.network.flow_wire import PACKET_OVERHEAD
 from testbed.network.lanes import LaneTable
 from testbed.network.port_forecast import Bulk, Bursts, burst_times, low_share
-from testbed.units import Nanoseconds, serialization_time
+from testbed.units import GBYTE_PER_S, Nanoseconds, serialization_time
 from testbed.workload.streams import stream
 
 _PORT = "cnic0"
@@ -62,7 +64,16 @@ def _plan_nodes(parameters: IsolationParameters) -> tuple[NodeOutline, ...]:
         if name == members[-1]:
             connections.append(ConnectionOutline(_PORT, pusher, _PORT, kv, messages=False))
             regions.append(RegionOutline(_HBM, _KV_ROOM))
-        nodes.append(NodeOutline(name, "prefill", "hardware", 256, (_PORT,), tuple(connections), tuple(regions)))
+            if parameters.copies != "none":
+                connections.append(ConnectionOutline(_PORT, name, _PORT, kv, messages=False))
+                regions.append(RegionOutline(BUFFER, _KV_ROOM, dram=True))
+        nodes.append(
+            NodeOutline(
+                name, "prefill", "hardware", 256, (_PORT,), tuple(connections), tuple(regions),
+                pcie_bits_per_s=round(parameters.pcie_gbyte_s * GBYTE_PER_S),
+                host_design=parameters.copying.host_design(),
+            )
+        )  # fmt: skip
     push = ConnectionOutline(_PORT, members[-1], _PORT, kv, messages=False)
     nodes.append(NodeOutline(pusher, "decode", "hardware", 256, (_PORT,), (push,), (RegionOutline(_HBM, _KV_ROOM),)))
     return tuple(nodes)
@@ -85,7 +96,37 @@ def _assemble(plan: Plan, parameters: IsolationParameters, node: NodePlan, surro
         memory = surroundings.memories[tokens_region(group)]
         machines.append(Collective(group_members, place, memory=memory, path_mtu=plan.path_mtu))
         machines.append(Burster(parameters, place, group, due, None if group else forecast))
+    if node.name == members[-1] and parameters.copies != "none":
+        machines += _copies(plan, parameters, node, surroundings)
     return NodeAssembly(tuple(machines))
+
+
+def _copies(plan: Plan, parameters: IsolationParameters, node: NodePlan, surroundings: Surroundings) -> list[Machine]:
+    """What copies from host to device at the last member."""
+    region = _region(node, _HBM)
+    return [
+        TrafficManager(
+            node.name,
+            parameters.copying,
+            shape=_shape(parameters),
+            memories=surroundings.memories,
+            regions=node.regions,
+            pcie_on_wire=on_flow_wire(plan),
+        ),
+        Pusher(
+            parameters,
+            peer=f"{node.name}.{_PORT}",
+            remote=_address(region),
+            room=region.size,
+            region=BUFFER,
+            until=parameters.end(serialization_time(_FRAME, node.ports[0].rate_bits_per_s)),
+            hop=COPY_HOP,
+        ),
+    ]
+
+
+def _shape(parameters: IsolationParameters) -> BlockShape:
+    return BlockShape(layers=1, tokens=1, token_layer_bytes=parameters.packets_of_kv * PAYLOAD)
 
 
 def _push(
@@ -93,11 +134,10 @@ def _push(
 ) -> list[Machine]:
     if parameters.kv == "none":
         return [Mail()]
-    shape = BlockShape(layers=1, tokens=1, token_layer_bytes=parameters.packets_of_kv * PAYLOAD)
     region = _region(plan.node(target), _HBM)
     return [
         Mail(),
-        TrafficManager(node.name, DualPathParameters(), shape=shape, memories=surroundings.memories),
+        TrafficManager(node.name, DualPathParameters(), shape=_shape(parameters), memories=surroundings.memories),
         Pusher(
             parameters,
             peer=f"{target}.{_PORT}",
@@ -145,6 +185,15 @@ def _address(region: RegionPlan) -> RemoteAddress:
     return RemoteAddress(region.address, region.key)
 
 
+def _check(parameters: IsolationParameters) -> None:
+    """Raises ValueError for ways of copies that change nothing together."""
+    parameters.copying.check_copies()
+
+
+def _notes(parameters: IsolationParameters, _rates: Mapping[str, int]) -> list[str]:
+    return [] if parameters.copies == "none" else what_ifs(parameters.copying)
+
+
 LANES = System(
     kind="lanes",
     parameters=IsolationParameters,
@@ -152,5 +201,7 @@ LANES = System(
     plan_nodes=_plan_nodes,
     server=("", ""),
     assemble=_assemble,
+    check=_check,
+    notes=_notes,
 )
 """The row."""

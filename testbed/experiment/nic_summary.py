@@ -17,12 +17,13 @@ from testbed.metrics.resource_use import WINDOWS, busy, kind_of, link_busy, max_
 from testbed.units import SECOND, Nanoseconds
 
 ENGINE_SIDES = ("pe", "de")
+_OF_ENGINES = ("snic_rx", "snic_tx", "cnic_read", "cnic_write", "wire", "dram", "copy_engine", "cxl")
 RESOURCES: dict[str, tuple[str, ...]] = {
-    "pe": ("snic_rx", "snic_tx", "cnic_read", "cnic_write", "wire", "dram"),
-    "de": ("snic_rx", "snic_tx", "cnic_read", "cnic_write", "wire", "dram"),
+    "pe": _OF_ENGINES,
+    "de": _OF_ENGINES,
     "storage": ("snic_rx", "snic_tx"),
 }
-"""What is told of each side (paper, 1.7: the links of the bottleneck analysis)."""
+"""What is told of each side (paper, 1.7: the links of the bottleneck analysis; the last two are of what-ifs)."""
 
 
 def mean(values: Iterable[float | None]) -> float | None:

@@ -31,9 +31,11 @@ _KINDS = {
     "cnic_write": "CNIC PCIe write",
     "wire": "CNIC wire, both ways",
     "dram": "DRAM",
+    "copy_engine": "copy engine",
+    "cxl": "CXL memory",
 }
 _SIDES = {"pe": "prefill", "de": "decode", "storage": "storage"}
-_FABRICS = {"snic_rx": "storage", "snic_tx": "storage", "dram": "memory"}
+_FABRICS = {"snic_rx": "storage", "snic_tx": "storage", "dram": "memory", "cxl": "memory"}
 
 
 class UseRow(NamedTuple):

@@ -12,6 +12,7 @@ import msgspec
 
 from testbed.dualpath.blocks import BlockShape
 from testbed.dualpath.parameters import DualPathParameters
+from testbed.dualpath.read_paths import PAPERS_PATH, DataPath, data_path
 from testbed.experiment.assembly import parameters_of
 from testbed.experiment.plan import NodePlan, Plan
 from testbed.serving.agentic_models import AGENTIC_MODELS
@@ -30,6 +31,7 @@ class HopModel(msgspec.Struct, frozen=True):
     replicas: int
     persist: bool
     storage_nics: int
+    path: DataPath = PAPERS_PATH
 
 
 class RunFacts(msgspec.Struct, frozen=True):
@@ -61,6 +63,8 @@ def facts_of(plan: Plan) -> RunFacts:
 def _rates(node: NodePlan) -> Iterator[tuple[str, int]]:
     if node.dram_bits_per_s:
         yield f"{node.name}.dram", node.dram_bits_per_s
+    if node.host_design.cxl_bits_per_s:
+        yield f"{node.name}.cxl", node.host_design.cxl_bits_per_s
     for port in node.ports:
         place, rate = f"{node.name}.{port.interface}", port.rate_bits_per_s
         if port.fabric == "storage":
@@ -72,6 +76,8 @@ def _rates(node: NodePlan) -> Iterator[tuple[str, int]]:
             yield f"{place}.cnic_read", pcie
             yield f"{place}.cnic_write", pcie
             yield f"{place}.wire", 2 * rate
+            if node.host_design.copies == "copy_engine":
+                yield f"{place}.copy_engine", pcie
 
 
 def _hop_model(parameters: object, byte_scale: int) -> HopModel | None:
@@ -88,4 +94,5 @@ def _hop_model(parameters: object, byte_scale: int) -> HopModel | None:
         replicas=min(parameters.replicas, parameters.storage_nodes),
         persist=parameters.persist,
         storage_nics=parameters.storage_nics,
+        path=data_path(parameters),
     )

@@ -56,6 +56,7 @@ CASES: list[dict[str, Any]] = [
     {"fetch_percent": 30, "dram_pool_bytes": 8 * BLOCK, "placement": "affinity", "prefill_nodes": 2},
     {"dram_pool_bytes": BLOCK, "dram_pool_squeeze_bytes": BLOCK // 2, "read_path": "decode"},
     {"model": "qwen-2.5-32b", "fetch_period": 100_000},
+    {"copy": "copy_engine", "pcie_qos": True, "collectives": "node", "cxl": "buffers", "cxl_gbyte_s": 1},
 ]
 # fmt: on
 
@@ -80,7 +81,8 @@ ANY: dict[str, list[Any]] = {
     "layers_ahead": [0, 1, 8],
     "quota": [None, 0, 3_000_000],
     "chunk_tokens": [1, 64, 1000],
-    "copy": ["cnic", "copy_engine"],
+    "copy": ["cnic", "copy_engine", "nic_integrated"],
+    "cxl": ["none", "none", "buffers", "pool"],
     "decode_landing": ["buffer", "hbm"],
     "collectives": ["none", "none", "node", "role"],
     "tensor_parallel": [False, False, True],

@@ -20,8 +20,11 @@ FEW = ("workload.trajectories.agents=2", "workload.trajectories.turns=2")
 SHORTENED: dict[str, tuple[str, ...]] = {
     "dualpath-ablation": FEW,
     "dualpath-append-and-generation": (*FEW, "sweep={}"),
+    "dualpath-copies": FEW,
+    "dualpath-cxl": FEW,
     "dualpath-decode-landing": ("sweep={}", *FEW),
     "dualpath-dram-pool": FEW,
+    "dualpath-faster-snic": (*FEW, "sweep={}"),
     "dualpath-no-benefit": FEW,
     "dualpath-no-benefit-single": ("sweep={}", *FEW),
     "dualpath-online": (*FEW, "sweep={}"),

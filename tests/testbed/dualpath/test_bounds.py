@@ -12,7 +12,6 @@ from testbed.dualpath.bounds import (
     Resource,
     binding,
     bounds,
-    checked,
     in_words,
     loads,
     window,
@@ -27,7 +26,9 @@ clusters = st.builds(
     cnic=st.sampled_from([Fraction(25), Fraction(50), Fraction(100)]),
     snic=st.sampled_from([Fraction(25), Fraction(50), Fraction(100)]),
     dram=st.sampled_from([None, Fraction(200), Fraction(400), Fraction(500), Fraction(1000)]),
+    loop_back=st.just(True),
 )
+any_clusters = st.builds(lambda cluster, loop_back: cluster._replace(loop_back=loop_back), clusters, st.booleans())
 
 
 def asked(cluster: Cluster) -> dict[Resource, tuple[Fraction | None, Fraction | None, bool]]:
@@ -82,7 +83,7 @@ def test_bounds_are_the_papers_closed_forms(cluster: Cluster) -> None:
 shares = st.sampled_from([Fraction(0), Fraction(1, 20), Fraction(1, 2)])
 
 
-@given(clusters, shares, shares)
+@given(any_clusters, shares, shares)
 def test_a_ratio_is_within_the_window_exactly_when_no_resource_is_overfull(
     cluster: Cluster, miss: Fraction, written: Fraction
 ) -> None:
@@ -140,23 +141,16 @@ def test_what_binds_is_a_storage_nic_inside_and_the_predicted_resource_outside()
     assert binding(loads(Cluster(3, 4, snics=3, dram=Fraction(800)))) is Resource.DE_CNIC_READ
 
 
-def test_a_run_is_checked_against_what_its_snics_read() -> None:
-    cluster = Cluster(1, 1)
-    predicted = loads(cluster, prefill=Fraction(1, 2), decode=Fraction(1, 4))
-    measured = {resource: float(load) for resource, load in predicted.items()}
-    measured[Resource.DE_CNIC_READ] *= 1.1
-    del measured[Resource.PE_DRAM]
-    apart = {row.resource: row.apart for row in checked(cluster, measured)}
-    assert apart.pop(Resource.DE_CNIC_READ) == pytest.approx(0.1)
-    assert list(apart.values()) == [pytest.approx(0)] * 4
-    assert Resource.PE_DRAM not in apart
-
-
-def test_traffic_where_none_is_predicted_is_infinitely_apart() -> None:
-    measured = {Resource.PE_SNIC: 0.0, Resource.DE_SNIC: 0.0, Resource.DE_DRAM: 0.1, Resource.PE_DRAM: 0.0}
-    assert [row.apart for row in checked(Cluster(1, 1), measured)] == [0.0, float("inf")]
-    with pytest.raises(KeyError):
-        checked(Cluster(1, 1), {Resource.PE_SNIC: 1.0})
+def test_copies_that_are_no_loop_back_ask_less_of_the_cnics() -> None:
+    """g = 8, s = 1, ample memory: reads bind nowhere below s = g, and the decode side's writes are as before."""
+    found = asked(Cluster(2, 4, dram=None, loop_back=False))
+    paper = asked(Cluster(2, 4, dram=None))
+    assert found[Resource.DE_CNIC_READ] == (None, None, True)
+    assert found[Resource.DE_CNIC_WRITE] == paper[Resource.DE_CNIC_WRITE]
+    assert found[Resource.PE_CNIC_WRITE] == paper[Resource.PE_CNIC_WRITE]
+    before, after = loads(Cluster(2, 4)), loads(Cluster(2, 4, loop_back=False))
+    assert after[Resource.PE_CNIC_READ] == before[Resource.PE_CNIC_READ] / 2
+    assert all(after[resource] <= before[resource] for resource in Resource)
 
 
 @pytest.mark.parametrize(

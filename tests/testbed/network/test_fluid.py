@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.network.fluid import FluidPort, Transfer, connected, share
+from testbed.network.fluid import BESIDE, FluidPort, Transfer, connected, share
 from testbed.network.lanes import LaneTable
 from testbed.units import GBIT_PER_S
 from tests.testbed.network.test_arbiter import shares as exact_shares
@@ -104,6 +104,19 @@ def test_a_transfer_ends_to_the_nanosecond() -> None:
     assert transfer.end() == 1_050 + 5_000
 
 
+def test_what_goes_beside_the_lanes_has_half_and_what_they_leave() -> None:
+    """Whatever the weights are, and for high and low lanes alike."""
+    for lanes in ((0,), (2,), (0, 1, 3), (0, 2)):
+        made = transfers(ports(2), [(0, 1, BESIDE), *((0, 1, lane) for lane in lanes)])
+        rates = share(made, FRAME)
+        # The floor of a low lane is taken from both.
+        assert rates[0] == pytest.approx(RATE // 2, rel=2e-3), lanes
+        assert sum(rates) == pytest.approx(RATE, rel=1e-6)
+    narrow = FluidPort(RATE // 10, LaneTable())
+    made = transfers([*ports(3), narrow], [(0, 1, BESIDE), (0, 3, 0), (0, 3, 2)])
+    assert share(made, FRAME)[0] == pytest.approx(RATE - RATE // 10, rel=1e-6)
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 1 << 30), st.integers(1, 25), st.integers(1, 5), st.sampled_from([0, 6, 240, 255]))
 def test_no_port_is_overfull_and_nothing_waits_without_a_full_port(
@@ -112,7 +125,8 @@ def test_no_port_is_overfull_and_nothing_waits_without_a_full_port(
     random = Random(seed)
     table = LaneTable(high_limit=limit)
     all_ports = [FluidPort(random.choice((RATE, RATE // 2)), table) for _ in range(2 * nodes)]
-    ways = [(2 * random.randrange(nodes), 2 * random.randrange(nodes) + 1, random.randrange(4)) for _ in range(count)]
+    lanes = (BESIDE, 0, 1, 2, 3)
+    ways = [(2 * random.randrange(nodes), 2 * random.randrange(nodes) + 1, random.choice(lanes)) for _ in range(count)]
     made = transfers(all_ports, ways)
     rates = share(made, FRAME)
     used = {id(port): 0 for port in all_ports}
