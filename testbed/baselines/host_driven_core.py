@@ -80,6 +80,10 @@ class Step(NamedTuple):
     members: tuple[Sequence, ...]
 
 
+class LookAtTokens(Message, frozen=True):
+    """To itself: the host work on the oldest tokens begins."""
+
+
 class EngineCore:
     """The machine "core" of a host node."""
 
@@ -144,6 +148,10 @@ class EngineCore:
                 self._withdraw(request)
             case StepTaken(launch=launch) if self._awaits(launch):
                 self._taken.append(message)
+            case LookAtTokens() if self.state is CoreState.UPDATING:
+                step = self._steps[0]
+                amount = self._costs.update(len(step.members))
+                out.append(Compute(HostWork(step.launch, self.name, "update", amount)))
             case HostWorked() if self.state is CoreState.UPDATING:
                 self._updated(out)
             case HostWorked() if self.state is CoreState.FAULTED:
@@ -196,9 +204,8 @@ class EngineCore:
             self.state = CORE_TABLE.after(self.state, CoreMove.SCHEDULE)
         if self._taken:
             self.state = CORE_TABLE.after(self.state, CoreMove.TAKE)
-            step = self._steps[0]
-            amount = self._costs.update(len(step.members))
-            out.append(Compute(HostWork(step.launch, self.name, "update", amount)))
+            # By way of itself: a worker in the same process asks for its work on the step that went out before that.
+            out.append(Deliver(self.name, LookAtTokens()))
         elif not self._steps:
             self._tell_batch(out)
 

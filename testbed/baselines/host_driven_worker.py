@@ -68,7 +68,7 @@ class Worker:
                 if self.state is WorkerState.IDLE:
                     self._prepare(out)
             case HostWorked() if self.state is WorkerState.PREPARING:
-                self._begin_launch(out)
+                self.state = WORKER_TABLE.after(self.state, WorkerMove.LAUNCH)
             case HostWorked() if self.state is WorkerState.LAUNCHING:
                 self._launched(now, out)
             case StepDone(launch=launch) if self._runs(launch):
@@ -88,11 +88,9 @@ class Worker:
         self.state = WORKER_TABLE.after(self.state, WorkerMove.PREPARE)
         step = self._steps[0]
         amount = self._costs.prepare(prefill=step.graph.kind == PREFILL)
+        # Asked for together, so that nothing of a process that also has the core comes between them.
         out.append(Compute(HostWork(step.launch, self.name, "prepare", amount)))
-
-    def _begin_launch(self, out: list[Effect]) -> None:
-        self.state = WORKER_TABLE.after(self.state, WorkerMove.LAUNCH)
-        out.append(Compute(HostWork(self._steps[0].launch, self.name, "launch", self._costs.launch())))
+        out.append(Compute(HostWork(step.launch, self.name, "launch", self._costs.launch())))
 
     def _launched(self, now: Nanoseconds, out: list[Effect]) -> None:
         self.state = WORKER_TABLE.after(self.state, WorkerMove.RUN)
