@@ -24,6 +24,7 @@ from testbed.blink.prompt_writer import Burst
 from testbed.blink.request_tracker import Stage, TrackedRequest
 from testbed.blink.ring import CONTROL, TOKEN, FinishReason, tokens_from, unpack_progress
 from testbed.blink.ring_link import Look, Metadata, Refresh, Restart, RingLink, Swap, Task
+from testbed.blink.share import WHOLE, Share
 from testbed.blink.slot_clearing import SlotClearing
 from testbed.blink.slots import SlotState, incarnation_of, pack
 from testbed.blink.submission import Submission
@@ -71,13 +72,19 @@ class FrontEnd:
         ring: RemoteAddress,
         peer: str = "gpu0",
         to: str = "api",
+        name: str = name,
+        share: Share = WHOLE,
     ) -> None:
-        """`ring` is the region "ring" of the node `peer`; answers are delivered to the port `to` of this node."""
+        """`ring` is the region "ring" of the node `peer`; answers are delivered to the port `to` of this node.
+
+        Several front ends of one node have names and shares of numbers of their own.
+        """
+        self.name = name
         self._layout = parameters.layout()
         self.holdings = Holdings(parameters)
         self._client = ClientSide[TrackedRequest](to)
-        self._link = RingLink(peer, ring, parameters.service_level, TaskPool[Task](parameters.task_pool))
-        self._submission = Submission(parameters, self._link, self.holdings, self._client, vocabulary)
+        self._link = RingLink(peer, ring, parameters.service_level, TaskPool[Task](parameters.task_pool, share))
+        self._submission = Submission(parameters, self._link, self.holdings, self._client, vocabulary, share)
         self._clearing = SlotClearing(self._link, self._layout, self.holdings, self._client)
         self._reader = TokenReader(parameters, self._layout)
         self._watchdog = Watchdog(parameters)

@@ -33,6 +33,11 @@ class BlinkParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     model: str = "llama-3-8b"
     """Row of `testbed.serving.models.MODELS`. Summary, evaluation: Llama-3 8B, Phi-4 15B, Qwen-3 32B and 30B-A3B."""
+    gpus: int = 1
+    """GPUs behind the front end, each with a ring and a resident scheduler of its own and the whole model. Summary,
+    limits: Blink has one."""
+    gpu_choice: Literal["fewest_requests", "round_robin"] = "fewest_requests"
+    """How the front end chooses the GPU of a request: the one with the fewest open ones, or each in turn."""
     context_tokens: int | None = None
     """Longest prompt and answer together; None takes the model's own."""
     hbm_bytes: int = H100_HBM_BYTES
@@ -173,6 +178,8 @@ class BlinkParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError("poll_interval_min, poll_interval_max and poll_outage_interval must ascend")
         if self.max_batch > self.slots:
             raise ValueError(f"max_batch {self.max_batch} is more than the ring's {self.slots} slots")
+        if self.gpus > MOST_GPUS:
+            raise ValueError(f"gpus must be 1 to {MOST_GPUS}, not {self.gpus}")
         if self.service_level > 15:
             raise ValueError(f"service_level must be 0 to 15, not {self.service_level}")
         if self.window < 2:
@@ -229,10 +236,12 @@ class BlinkParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
+MOST_GPUS = 8
+"""GPUs of one front end; our choice: as many as a server has."""
 SHORTEST_CHUNK = 16
 """Least budget of tokens for chunks."""
 _POSITIVE = (
-    "hbm_bytes", "kv_block_tokens", "max_batch", "prefills_per_pause", "slots", "burst_prompts", "task_pool",
+    "gpus", "hbm_bytes", "kv_block_tokens", "max_batch", "prefills_per_pause", "slots", "burst_prompts", "task_pool",
     "submit_attempts", "tracker_refresh_interval", "poll_interval_min", "poll_work_cap", "measure_interval",
     "scan_cost", "completion_poll", "completion_patience", "graph_bytes", "heartbeat_interval", "restart_patience",
     "restart_limit", "restart_window",

@@ -17,6 +17,7 @@ from testbed.blink.prompt_writer import Burst
 from testbed.blink.request_tracker import Stage, StageMove, TrackedRequest
 from testbed.blink.ring import WORD, RingLayout
 from testbed.blink.ring_link import Refresh, RingLink, Swap
+from testbed.blink.share import WHOLE, Share
 from testbed.blink.slots import SlotMove, moved
 from testbed.events.schema import (
     PromptWritten,
@@ -43,7 +44,9 @@ class Submission:
         holdings: Holdings,
         client: ClientSide[TrackedRequest],
         vocabulary: Vocabulary,
+        share: Share = WHOLE,
     ) -> None:
+        """`share` keeps the numbers of requests of several front ends on one node apart."""
         self._parameters = parameters
         self._layout: RingLayout = parameters.layout()
         self._intake = Intake(vocabulary, parameters.context())
@@ -52,6 +55,7 @@ class Submission:
         self._client = client
         self._vocabulary = vocabulary
         self._numbers = 0
+        self._share = share
         self._tokenising: list[tuple[Nanoseconds, int, TrackedRequest]] = []
         self._waiting: deque[TrackedRequest] = deque()
         self._staged: list[TrackedRequest] = []
@@ -70,7 +74,7 @@ class Submission:
     def arrive(self, now: Nanoseconds, request: Request, out: list[Effect]) -> None:
         """Step 1. Tokenisation begins; what cannot be served is refused at once."""
         self._numbers += 1
-        number, name = self._numbers, request.name
+        number, name = self._share.number(self._numbers), request.name
         out.append(Emit(RequestArrived(number, name, len(request.prompt), request.max_tokens)))
         if self._client.find(name) is not None:
             self._client.turn_away(number, name, "invalid_request", f"a request named {name} is being served", out)

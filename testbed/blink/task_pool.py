@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from testbed.blink.share import WHOLE, Share
 from testbed.machine import Effect, MachineError, Verb
 
 C = TypeVar("C")
@@ -19,9 +20,11 @@ C = TypeVar("C")
 class TaskPool(Generic[C]):
     """At most `size` operations in flight; `C` is what the owner remembers of each."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, share: Share = WHOLE) -> None:
+        """`share` keeps the tickets of several pools on one node apart."""
         self.size = size
-        self._next = 1
+        self._share = share
+        self._posted = 0
         self._tasks: dict[int, tuple[C, Verb]] = {}
         self._in_flight = 0
         self._waiting: deque[Verb] = deque()
@@ -36,9 +39,10 @@ class TaskPool(Generic[C]):
 
     def post(self, build: Callable[[int], Verb], task: C, out: list[Effect]) -> None:
         """Posts the operation that `build(ticket)` makes, or queues it behind those that wait."""
-        verb = build(self._next)
-        self._tasks[self._next] = (task, verb)
-        self._next += 1
+        self._posted += 1
+        ticket = self._share.number(self._posted)
+        verb = build(ticket)
+        self._tasks[ticket] = (task, verb)
         if self._in_flight < self.size:
             self._in_flight += 1
             out.append(verb)

@@ -9,10 +9,12 @@ from collections.abc import Mapping
 
 from testbed.blink.control_line import ControlLine
 from testbed.blink.device import EmulatedDevice
+from testbed.blink.dispatcher import Dispatcher
 from testbed.blink.frontend import FrontEnd
 from testbed.blink.parameters import BlinkParameters
 from testbed.blink.persistent_scheduler import PersistentScheduler
 from testbed.blink.provisioning import provision
+from testbed.blink.share import Share
 from testbed.experiment.outlines import (
     ConnectionOutline,
     NodeAssembly,
@@ -23,39 +25,70 @@ from testbed.experiment.outlines import (
     System,
 )
 from testbed.experiment.plan import NodePlan, Plan
-from testbed.machine import RemoteAddress
+from testbed.machine import Machine, RemoteAddress
 from testbed.network.memory_region import LocalMemory
 from testbed.serving.cost_model import CostModel, read_profile
 from testbed.serving.engine import Engine
 from testbed.serving.text_model import bundled_text_model
+from testbed.serving.tokens import Vocabulary
 
 RING = "ring"
 """Name of the memory region that holds Blink's ring."""
-_DPU, _GPU = "dpu0", "gpu0"
+_DPU = "dpu0"
+
+
+def _gpus(parameters: BlinkParameters) -> list[str]:
+    return [f"gpu{number}" for number in range(parameters.gpus)]
 
 
 def _blink_nodes(parameters: BlinkParameters) -> tuple[NodeOutline, ...]:
-    """A client, a DPU with the front end, a GPU with ring and scheduler, a host that only provisions."""
+    """A client, a DPU with the front end, GPUs each with ring and scheduler, a host that only provisions."""
     ring = RegionOutline(RING, parameters.layout().size)
     ring_mib = -(-ring.size >> 20)
     level = parameters.service_level
     return (
         NodeOutline("client0", "client", "host", 512, ("front0",)),
         NodeOutline(
-            _DPU, "dpu", "hardware", 768, ("front0", "cnic0"), (ConnectionOutline("cnic0", _GPU, "cnic0", level),)
+            _DPU,
+            "dpu",
+            "hardware",
+            768,
+            ("front0", "cnic0"),
+            tuple(ConnectionOutline("cnic0", gpu, "cnic0", level) for gpu in _gpus(parameters)),
         ),
         # The process itself, vocabulary and text model included, has about 350 MiB.
-        NodeOutline(
-            _GPU,
-            "gpu",
-            "hardware",
-            768 + ring_mib,
-            ("cnic0",),
-            (ConnectionOutline("cnic0", _DPU, "cnic0", level),),
-            (ring,),
+        *(
+            NodeOutline(
+                gpu,
+                "gpu",
+                "hardware",
+                768 + ring_mib,
+                ("cnic0",),
+                (ConnectionOutline("cnic0", _DPU, "cnic0", level),),
+                (ring,),
+            )
+            for gpu in _gpus(parameters)
         ),
         NodeOutline("host0", "host", "host", 512),
     )
+
+
+def _front_ends(plan: Plan, parameters: BlinkParameters, vocabulary: Vocabulary) -> tuple[Machine, ...]:
+    """The DPU's machines: a front end a ring, and before several of them the one that chooses."""
+    gpus = _gpus(parameters)
+    rings = [next(region for region in plan.node(gpu).regions if region.name == RING) for gpu in gpus]
+    where = [RemoteAddress(ring.address, ring.key) for ring in rings]
+    if len(gpus) == 1:
+        return (FrontEnd(parameters, vocabulary=vocabulary, ring=where[0], peer=gpus[0], to="api"),)
+    names = [f"{FrontEnd.name}.{gpu}" for gpu in gpus]
+    front_ends = (
+        FrontEnd(
+            parameters, vocabulary=vocabulary, ring=where[place], peer=gpu,
+            to=Dispatcher.name, name=names[place], share=Share(place, len(gpus)),
+        )
+        for place, gpu in enumerate(gpus)
+    )  # fmt: skip
+    return (Dispatcher(parameters, names, to="api"), *front_ends)
 
 
 def _assemble_blink(
@@ -65,9 +98,7 @@ def _assemble_blink(
     if vocabulary is None:
         raise ValueError(f"{node.name} speaks text and has no vocabulary")
     if node.role == "dpu":
-        (ring,) = (region for region in plan.node(_GPU).regions if region.name == RING)
-        where = RemoteAddress(ring.address, ring.key)
-        return NodeAssembly((FrontEnd(parameters, vocabulary=vocabulary, ring=where, peer=_GPU, to="api"),))
+        return NodeAssembly(_front_ends(plan, parameters, vocabulary))
     model = parameters.served_model()
     cost_model = CostModel(read_profile(model.profile))
     memory = memories[RING]

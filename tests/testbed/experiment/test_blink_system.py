@@ -1,0 +1,76 @@
+"""Blink's row with several GPUs: the plan, and a whole simulated run of it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from testbed.events.log import Record
+from testbed.events.ordering import merge
+from testbed.events.schema import LineLogged, RequestArrived, RequestServed, SlotClaimed, TokenReceived, TokensStreamed
+from testbed.experiment.launch import prepare
+from testbed.experiment.reading import SpecError, read_spec
+from testbed.experiment.simulation import simulate
+from testbed.serving.tokens import Vocabulary, deepseek_vocabulary
+
+SMALL = Path(__file__).resolve().parents[3] / "fixtures" / "experiments" / "blink" / "small.toml"
+
+
+@pytest.fixture(scope="module")
+def vocabulary() -> Vocabulary:
+    return deepseek_vocabulary()
+
+
+def ran(folder: Path, vocabulary: Vocabulary, *overrides: str) -> list[Record]:
+    run = prepare(read_spec(SMALL, overrides), folder, clock="simulated", run="20260101-000000-0a1b2c")
+    end = simulate(run.plans[0], run.trials[0], vocabulary=vocabulary)
+    assert (end.outcome, end.detail) == ("passed", "")
+    return list(merge(run.trials[0].events))
+
+
+def answers(records: list[Record]) -> dict[str, int]:
+    received: dict[str, int] = defaultdict(int)
+    for record in records:
+        if isinstance(record.event, TokenReceived):
+            received[record.event.name] += record.event.count
+    return received
+
+
+def test_a_plan_has_a_ring_and_a_connection_a_gpu(tmp_path: Path) -> None:
+    run = prepare(read_spec(SMALL, ("systems.blink.gpus=3",)), tmp_path, clock="wall")
+    (plan,) = run.plans
+    assert [node.name for node in plan.nodes] == ["client0", "dpu0", "gpu0", "gpu1", "gpu2", "host0"]
+    peers = {pair.peer for pair in plan.node("dpu0").queue_pairs}
+    assert peers == {"gpu0", "gpu1", "gpu2"}
+    addresses = {region.address for node in plan.nodes for region in node.regions}
+    assert len(addresses) == 3
+
+
+def test_two_gpus_share_the_requests_and_say_what_one_says(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    one = ran(tmp_path / "one", vocabulary)
+    two = ran(tmp_path / "two", vocabulary, "systems.blink.gpus=2")
+    assert answers(one) == answers(two)
+    claims: dict[str, set[int]] = defaultdict(set)
+    for record in two:
+        if isinstance(record.event, SlotClaimed):
+            claims[record.node].add(record.event.request)
+    assert set(claims) == {"gpu0", "gpu1"}
+    numbers = [record.event.request for record in two if isinstance(record.event, RequestArrived)]
+    assert len(set(numbers)) == 8
+    assert claims["gpu0"] | claims["gpu1"] == set(numbers)
+    assert not claims["gpu0"] & claims["gpu1"]
+    assert len([record for record in two if isinstance(record.event, RequestServed)]) == 8
+    assert not [record for record in two if isinstance(record.event, LineLogged)]
+
+
+def test_clients_are_streamed_to_from_every_front_end_of_the_dpu(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    records = ran(tmp_path, vocabulary, "systems.blink.gpus=2", "systems.blink.gpu_choice=round_robin")
+    streamed = {record.event.request for record in records if isinstance(record.event, TokensStreamed)}
+    assert sorted(number % 2 for number in streamed) == [0] * 4 + [1] * 4
+
+
+def test_more_gpus_than_a_server_has_are_refused() -> None:
+    with pytest.raises(SpecError, match="gpus must be 1 to 8, not 9"):
+        read_spec(SMALL, ("systems.blink.gpus=9",))
