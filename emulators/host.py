@@ -46,6 +46,7 @@ def work(run: NodeRun) -> None:
     join_processes(run, process.links, PROCESS_CODEC, inherited_links())
     process.attach(deepseek_vocabulary())
     process.pcie.wait()
+    process.wait_until_calibrated()
 
 
 if __name__ == "__main__":

@@ -72,9 +72,10 @@ async def serve(node: AsyncNode) -> None:
 
 
 async def _all_there(node: AsyncNode, process: HostProcess, others: OtherProcesses) -> bool:
-    """Waits for links and processes; False if the run is stopped first. Raises ProcessDied, PcieFault."""
+    """Waits for links, processor and processes; False if the run is stopped first. Raises ProcessDied, PcieFault."""
     limit = time.monotonic() + PATIENCE_S
-    while not (process.pcie.attempt() and others.ready()):
+    while not (process.pcie.attempt() and process.calibrated() and others.ready()):
+        others.look()
         node.run.look_for_epoch()  # also notices that the run is being stopped
         if node.run.stopping:
             return False

@@ -7,10 +7,11 @@ Every process assembles the whole node as a simulation does (`testbed.experiment
 from __future__ import annotations
 
 import fcntl
+import time
 from collections.abc import Callable, Iterable, Sequence
 
 from emulators.host_churn import Churn
-from emulators.host_processor import RealProcessor, calibrate
+from emulators.host_processor import RealProcessor
 from emulators.machine_links import MachineLinks
 from emulators.message_stream import Codec
 from emulators.node import NodeRun
@@ -24,6 +25,7 @@ from testbed.units import Nanoseconds
 
 PROCESS_CODEC = Codec(host_messages.encode, host_messages.decode)
 """What the processes of a node say to each other."""
+_LOOK_S = 0.005
 
 
 class HostProcess:
@@ -34,26 +36,39 @@ class HostProcess:
         self._run = run
         self.links = MachineLinks(run, otherwise)
         self.pcie = PcieJoining(run, self.links)
-        self._processor: RealProcessor | None = None
+        self.processor = RealProcessor(run, _machines_of(run)[0], Churn())
+        self._loaded = self._timed = False
 
     def attach(self, vocabulary: Vocabulary) -> None:
-        """Builds the processor, which times itself, and the machines. Raises what assembling raises."""
-        processor = self.ready_processor()
+        """Builds the machines. Raises what assembling raises."""
         assembly = assemble_node(
-            self._run.plan, self._run.name, Surroundings(self._run.memories, vocabulary, processor=processor)
+            self._run.plan, self._run.name, Surroundings(self._run.memories, vocabulary, processor=self.processor)
         )
         self.attach_machines(assembly.machines)
 
-    def ready_processor(self) -> RealProcessor:
-        """The process's processor; made, and timed, when it is first asked for."""
-        if self._processor is None:
-            churn = Churn()
-            # One process at a time: they share a core, and would time each other.
-            with (self._run.folder / "control" / f"{self._run.name}.calibrating").open("wb") as turn:
+    def calibrated(self) -> bool:
+        """Takes a step towards a processor that is timed, after `attach`; True once it is.
+
+        No process is timed while another one of the node loads, or is timed: they share a core.
+        """
+        control = self._run.folder / "control"
+        if not self._loaded:
+            self._loaded = True
+            (control / f"{self._run.log_name}.loaded").touch()
+        if not all((control / f"{name}.loaded").exists() for name in self._run.node.log_names()):
+            return False
+        if not self._timed:
+            with (control / f"{self._run.name}.calibrating").open("wb") as turn:
                 fcntl.flock(turn, fcntl.LOCK_EX)
-                calibration = calibrate(churn)
-            self._processor = RealProcessor(self._run, _machines_of(self._run)[0], churn, calibration)
-        return self._processor
+                self.processor.calibrate()
+            self._timed = True
+        return True
+
+    def wait_until_calibrated(self) -> None:
+        """Returns once the processor is timed, or the run is stopped."""
+        while not self.calibrated() and not self._run.stopping:
+            time.sleep(_LOOK_S)
+            self._run.look_for_epoch()  # also notices that the run is being stopped
 
     def attach_machines(self, machines: Iterable[Machine]) -> None:
         """Keeps those of `machines` that are this process's. Raises MachineError where the plan has one too many."""
@@ -61,14 +76,13 @@ class HostProcess:
         own = {machine.name: machine for machine in machines if machine.name in wanted}
         if missing := [name for name in wanted if name not in own]:
             raise MachineError(f"{self._run.log_name} is to run {', '.join(missing)}, which {self._run.name} has not")
-        self._run.attach((own[name] for name in wanted), self.ready_processor(), outside=self.links.carry)
+        self._run.attach((own[name] for name in wanted), self.processor, outside=self.links.carry)
 
     def close(self) -> None:
         """Closes links and processor."""
         self.pcie.close()
         self.links.close()
-        if self._processor is not None:
-            self._processor.close()
+        self.processor.close()
 
 
 def _machines_of(run: NodeRun) -> Sequence[str]:

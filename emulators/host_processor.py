@@ -43,7 +43,7 @@ class Calibration(NamedTuple):
     """How fast churn is on this core when nobody disturbs it."""
 
     rounds_per_ms: float
-    """Of CPU time: the median batch's, so that slices of other processes that start up beside it are not in it."""
+    """Of CPU time, so that waits are not in it; the lower quartile of the batches, which others may have disturbed."""
     spread: float
     """Slowest ÷ fastest batch."""
 
@@ -58,30 +58,37 @@ def calibrate(churn: Churn, batches: int = BATCHES, pause_s: float = PAUSE_S) ->
         churn.rounds(BATCH_ROUNDS)
         times.append(time.thread_time_ns() - begin)
     times.sort()
-    return Calibration(BATCH_ROUNDS * MILLISECOND / times[len(times) // 2], times[-1] / times[0])
+    return Calibration(BATCH_ROUNDS * MILLISECOND / times[len(times) // 4], times[-1] / times[0])
 
 
 class RealProcessor:
     """`Accelerator` of one process of a host. Its work is done by the node's loop, not in `submit`."""
 
-    def __init__(self, run: NodeRun, process: str, churn: Churn, calibration: Calibration) -> None:
+    def __init__(self, run: NodeRun, process: str, churn: Churn) -> None:
         """`process` is what the event of the calibration calls it."""
         self._run = run
+        self._process = process
         self._churn = churn
-        self._rounds_per_ns = calibration.rounds_per_ms / MILLISECOND
+        self._rounds_per_ns = 0.0
         self._queue: deque[HostWork] = deque()
         self._ready = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._owed = 0.0
         self._slowdown = 1.0
         self._left_at = time.thread_time_ns()
         run.watch(self._ready, self._attend)
-        rounds_per_ms, spread = calibration
-        run.emit(ProcessorCalibrated(process, rounds_per_ms, spread, churn.working_set_bytes))
+
+    def calibrate(self, found: Calibration | None = None) -> None:
+        """Before the first piece: times the churn on this thread's core, unless that has been `found` already."""
+        rounds_per_ms, spread = found or calibrate(self._churn)
+        self._rounds_per_ns = rounds_per_ms / MILLISECOND
+        self._run.emit(ProcessorCalibrated(self._process, rounds_per_ms, spread, self._churn.working_set_bytes))
 
     def submit(self, now: Nanoseconds, work: Any) -> Effects:  # noqa: ARG002  # as every accelerator's
-        """Takes a piece. Raises MachineError for anything else."""
+        """Takes a piece. Raises MachineError for anything else, or before `calibrate`."""
         if not isinstance(work, HostWork):
             raise MachineError(f"a processor cannot run {type(work).__name__}")
+        if not self._rounds_per_ns:
+            raise MachineError(f"the processor of {self._run.log_name} has not been calibrated")
         if not self._queue:
             os.eventfd_write(self._ready, 1)
         self._queue.append(work)

@@ -77,8 +77,8 @@ class OtherProcesses:
 
     def missing(self) -> list[str]:
         """Processes that do not wait at the barrier yet."""
-        logs = [f"{self._run.name}-{name}" for name in self._running]
-        return [log for log in logs if not (self._run.folder / "control" / f"{log}.ready").exists()]
+        others = self._run.node.log_names()[1:]
+        return [log for log in others if not (self._run.folder / "control" / f"{log}.ready").exists()]
 
     def end(self) -> None:
         """Ends them: they have seen that the run is over, or are told so. Nothing is left when this returns."""

@@ -112,6 +112,10 @@ class NodePlan(msgspec.Struct, frozen=True):
     SCHED_FIFO and its lateness is judged. Never so for hosts, nor where the experiment puts it on cores of the host;
     then its lateness is what is measured."""
 
+    def log_names(self) -> list[str]:
+        """What the logs of its software are called, one a process, its first process's first; not its NIC's."""
+        return [self.name, *(f"{self.name}-{group[0]}" for group in self.processes[1:])]
+
 
 class CapturePlan(msgspec.Struct, frozen=True):
     """A capture at a switch port: `node`'s `interface`."""
@@ -140,6 +144,11 @@ class NeighbourPlan(msgspec.Struct, frozen=True):
     threads: int
     containers: int
     working_set_mib: int
+
+    def shares(self) -> tuple[int, ...]:
+        """Threads of each container; none is empty."""
+        share, rest = divmod(self.threads, min(self.containers, self.threads))
+        return tuple(share + (number < rest) for number in range(min(self.containers, self.threads)))
 
 
 class Plan(msgspec.Struct, frozen=True):

@@ -109,6 +109,7 @@ def other(run: NodeRun) -> None:
     join_processes(run, process.links, PROCESS_CODEC, inherited_links())
     process.attach_machines(machines())
     process.pcie.wait(20)
+    process.wait_until_calibrated()
 
 
 def live(run: NodeRun) -> None:
@@ -124,7 +125,7 @@ def live(run: NodeRun) -> None:
         process = HostProcess(run)
         others.start("relay_host", process.links, PROCESS_CODEC)
         process.attach_machines(machines())
-        while not (process.pcie.attempt() and others.ready()) and not run.stopping:
+        while not (process.pcie.attempt() and process.calibrated() and others.ready()) and not run.stopping:
             run.look_for_epoch()
             time.sleep(0.005)
 

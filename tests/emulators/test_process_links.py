@@ -161,7 +161,6 @@ def test_nothing_outlives_a_first_process_that_is_killed(bench):
 
 def test_a_run_that_is_stopped_before_it_began_ends_everywhere(bench):
     host = bench.start("host0")  # and no device: its link is waited for
-    control = bench.folder / "control"
-    bench.await_("start", lambda: (control / "host0.calibrating").exists())
-    control.joinpath("stop").touch()
+    bench.await_("start", lambda: (bench.folder / "events" / "host0-core.jsonl").exists())
+    (bench.folder / "control" / "stop").touch()
     assert host.wait(15) in (0, 4)
