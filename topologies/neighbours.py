@@ -87,11 +87,11 @@ class Neighbours:
     def prepare(self, docker: Docker | None, image: str) -> None:
         """Makes their containers, which sleep until `start`. Raises ProgramFailed or DockerFault."""
         for neighbour in self.plan.neighbours:
-            for number in range(_containers(neighbour)):
+            for number, threads in enumerate(neighbour.shares()):
                 folder = self._names.neighbour_folder(neighbour.name, number)
                 folder.mkdir(parents=True)
                 if docker is not None:
-                    pid = docker.start_container(self._spec(neighbour, number, image, folder))
+                    pid = docker.start_container(self._spec(neighbour, number, threads, image))
                     self._pids.setdefault(neighbour.name, []).append(pid)
         self._docker = docker
 
@@ -99,7 +99,7 @@ class Neighbours:
         """Starts their work and returns once all have begun to get something done. Raises NodeDied, TimeoutError."""
         for neighbour in self.plan.neighbours:
             self._tenants[neighbour.name] = [
-                self._start(neighbour, number) for number in range(_containers(neighbour))
+                self._start(neighbour, number, threads) for number, threads in enumerate(neighbour.shares())
             ]
         limit = time.monotonic() + WARM_PATIENCE_S
         for neighbour in self.plan.neighbours:
@@ -111,7 +111,7 @@ class Neighbours:
                 time.sleep(_POLL_S)
             program = _read(self._tenants[neighbour.name][0]).program
             yield NeighbourStarted(
-                neighbour.name, neighbour.kind, neighbour.threads, _containers(neighbour), self._cpus, program
+                neighbour.name, neighbour.kind, neighbour.threads, len(neighbour.shares()), self._cpus, program
             )
         for neighbour in self.plan.neighbours:
             self._counts[neighbour.name] = self._count(neighbour.name)
@@ -152,10 +152,10 @@ class Neighbours:
 
     # --- inside ---
 
-    def _start(self, neighbour: NeighbourPlan, number: int) -> _Tenant:
+    def _start(self, neighbour: NeighbourPlan, number: int, threads: int) -> _Tenant:
         report = self._names.neighbour_folder(neighbour.name, number) / "report.json"
         arguments = [
-            "--kind", neighbour.kind, "--threads", str(_threads(neighbour, number)),
+            "--kind", neighbour.kind, "--threads", str(threads),
             "--working-set-mib", str(neighbour.working_set_mib), "--report", str(report),
             "--limit-s", str(self.plan.time_limit_s + GRACE_S),
         ]  # fmt: skip
@@ -171,7 +171,7 @@ class Neighbours:
         self._pids.setdefault(neighbour.name, []).append(started.pid)
         return _Tenant(started, report, None)
 
-    def _spec(self, neighbour: NeighbourPlan, number: int, image: str, folder: Path) -> ContainerSpec:
+    def _spec(self, neighbour: NeighbourPlan, number: int, threads: int, image: str) -> ContainerSpec:
         each = neighbour.working_set_mib + _PER_THREAD_MIB
         libraries = [Mount(Path(path)) for path in site_packages() if not Path(path).is_relative_to(SOURCE)]
         return ContainerSpec(
@@ -180,8 +180,8 @@ class Neighbours:
             image=image,
             hostname=f"{neighbour.name}-{number}",
             cpus=self._cpus,
-            memory_mib=_OWN_MIB + _threads(neighbour, number) * each,
-            mounts=(Mount(SOURCE), *libraries, Mount(folder, writable=True)),
+            memory_mib=_OWN_MIB + threads * each,
+            mounts=(Mount(SOURCE), *libraries, Mount(self._names.neighbour_folder(neighbour.name, number), writable=True)),
             environment=python_environment(),
         )
 
@@ -189,15 +189,6 @@ class Neighbours:
         done = sum(_read(tenant).done for tenant in self._tenants[name])
         cpu = sum(cells.cpu_time(pid) or 0 for pid in self._pids[name] if os.path.exists(f"/proc/{pid}"))
         return _Count(done, cpu, time.monotonic_ns())
-
-
-def _containers(neighbour: NeighbourPlan) -> int:
-    return min(neighbour.containers, neighbour.threads)
-
-
-def _threads(neighbour: NeighbourPlan, number: int) -> int:
-    share, rest = divmod(neighbour.threads, _containers(neighbour))
-    return share + (number < rest)
 
 
 def _read(tenant: _Tenant) -> _Report:
