@@ -7,7 +7,6 @@ the kernel allows it, on the same core as the software that it serves (architect
 from __future__ import annotations
 
 import json
-import os
 import signal
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -25,7 +24,7 @@ from testbed.experiment.server_address import API_PORT, front_address, server_of
 from topologies import silicon
 from topologies.accelerators import DeviceProcesses
 from topologies.bench_network import BenchNetwork, Say
-from topologies.bench_pids import log_names, scheduler_pid, software_pids
+from topologies.bench_pids import scheduler_pid, software_pids
 from topologies.cells import Cells
 from topologies.fabric import NetworkFault
 from topologies.naming import Names, port_name
@@ -198,14 +197,9 @@ class BenchNodes:
             if software.node.name == node:
                 self._signal(software, signal.SIGKILL)
 
-    def strike_scheduler(self, node: str, number: int) -> bool:
-        """Signals a GPU's scheduler and not the owner of its memory; False while there is none."""
-        pid = scheduler_pid(self.plan, node)
-        if pid is None:
-            return False
-        with suppress(ProcessLookupError):
-            os.kill(pid, number)
-        return True
+    def scheduler(self, node: str) -> int | None:
+        """Pid of a GPU's scheduler, which is not the owner of its memory; None while there is none."""
+        return scheduler_pid(self.plan, node)
 
     def check_all_run(self, done: Collection[str] = ()) -> None:
         """Raises NodeDied for the first process that has ended and should not have.
@@ -256,7 +250,7 @@ class BenchNodes:
     def ends(self, now: Callable[[], int]) -> Iterator[CaptureFinished]:
         """Completes the log of each node whose software could not, and tells what the captures have."""
         for software in self._software:
-            for name in log_names(software.node):
+            for name in software.node.log_names():
                 self._complete_log(name, software.started, now())
         for name in self._lost & self._rnics.keys():
             self._complete_log(f"{name}-nic", self._rnics[name], now())

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from testbed.experiment.outlines import SCHEDULER_PROCESS
-from testbed.experiment.plan import NodePlan, Plan
+from testbed.experiment.plan import Plan
 from topologies import docker_host
 from topologies.cells import Cells
 from topologies.naming import Names
@@ -56,8 +56,3 @@ def scheduler_pid(plan: Plan, node: str) -> int | None:
             if Path(f"/proc/{pid}/comm").read_text().strip() == SCHEDULER_PROCESS:
                 return pid
     return None
-
-
-def log_names(node: NodePlan) -> list[str]:
-    """Names of the logs of a node's software, one a process; not its NIC's."""
-    return [node.name, *(f"{node.name}-{group[0]}" for group in node.processes[1:])]

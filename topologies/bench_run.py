@@ -89,6 +89,7 @@ class BenchRun:
         self._outcome_known = False
         self._wall: WallTime | None = None
         self._latest = 0
+        self._struck = False
         self._undo = ExitStack()
         self._teardown_faults: list[str] = []
 
@@ -274,6 +275,8 @@ class BenchRun:
                 if not self._control.is_dir():  # what is open could be written to for ever, and nobody would see it
                     raise BenchFault(f"{self.folder}: the run folder was taken away")
                 self._measure(links, cpu, watch)
+                if self._struck:  # a new scheduler is another process
+                    watch.processes.follow(nodes.pids())
             if now >= tell and finite and not self._serve:
                 tell = now + TELL_S
                 self._print(f"{Stage.RUNNING.value}: {count.look()}")
@@ -288,12 +291,18 @@ class BenchRun:
 
     def _befall(self, nodes: BenchNodes, fault: FaultPlan) -> None:
         """Carries out a fault that the experiment asks for."""
-        self._emit(FaultInjected(fault.node, fault.kind))
         if fault.kind == "kill":
+            self._emit(FaultInjected(fault.node, fault.kind))
             nodes.kill(fault.node)
-        elif not nodes.strike_scheduler(fault.node, _STRIKES[fault.kind]):
-            self._say(f"{fault.kind} {fault.node}: there is no scheduler at this moment", "warning")
-            return
+        else:
+            scheduler = nodes.scheduler(fault.node)  # to find it takes a while: first, so that the moment is right
+            if scheduler is None:
+                self._say(f"{fault.kind} {fault.node}: there is no scheduler at this moment", "warning")
+                return
+            self._emit(FaultInjected(fault.node, fault.kind))
+            with suppress(ProcessLookupError):
+                os.kill(scheduler, _STRIKES[fault.kind])
+            self._struck = True
         self._say(f"{fault.kind} {fault.node}: the experiment asks for it", "warning")
 
     def _measure(self, links: LinkMeter, cpu: CpuMeter, watch: Watch, *, last: bool = False) -> None:

@@ -37,6 +37,11 @@ class ProcessMeter:
         for each in self._pids.values():
             self._spent(each)
 
+    def follow(self, pids: Mapping[str, Sequence[int]]) -> None:
+        """Processes may have been replaced: from now on these. What the old ones spent until the last reading stays."""
+        self._pids = {name: tuple(each) for name, each in pids.items() if each}
+        self._stopped = {name: self._stopped.get(name, 0) for name in self._pids}
+
     def look(self) -> None:
         """Notes which processes are stopped at this moment."""
         self._looks += 1

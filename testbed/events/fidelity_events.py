@@ -153,5 +153,6 @@ class FaultInjected(Event, frozen=True, tag="fault.injected"):
     what: str
     """Node that it befell."""
     kind: str
-    """kill: the node's software and its NIC are gone, and do not come back."""
+    """kill: the node's software and its NIC are gone, and do not come back. kill-scheduler, hang-scheduler: its
+    scheduler is dead or stands still, and may be replaced."""
     level: ClassVar[str] = "warning"

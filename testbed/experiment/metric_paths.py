@@ -15,6 +15,7 @@ from testbed.experiment.agentic_metrics import AGENTIC_METRICS
 from testbed.experiment.agentic_metrics import ALLOWED as ALLOWED_AGENTIC
 from testbed.experiment.energy_figures import ALLOWED_ENERGY, ENERGY_METRICS
 from testbed.experiment.host_figures import ALLOWED_HOST, HOST_METRICS, NEIGHBOUR_METRICS
+from testbed.experiment.recovery_figures import ALLOWED_RECOVERY, RECOVERY_METRICS
 
 _LATENCIES = {
     "ttft_ms": "time to first token",
@@ -46,6 +47,7 @@ METRICS: dict[str, str] = {
     "throughput_tokens_per_s": "output tokens received per true second",
     **ENERGY_METRICS,
     **HOST_METRICS,
+    **RECOVERY_METRICS,
     **AGENTIC_METRICS,
 }
 """Every metric of a system, with its meaning. Latencies are in true milliseconds by the definitions of vLLM's bench."""
@@ -56,6 +58,7 @@ RUN_METRICS: dict[str, str] = {"fidelity.verdict": "faithful, degraded or invali
 ALLOWED = (
     f"{{{','.join(_LATENCIES)}}}.{{{','.join(_STATISTICS)}}}, "
     f"requests.{{sent,completed,failed}}, throughput_tokens_per_s, {ALLOWED_ENERGY}, {ALLOWED_HOST}, "
+    f"{ALLOWED_RECOVERY}, "
     f"{ALLOWED_AGENTIC}"
 )
 """The names of `METRICS`, folded together for people."""

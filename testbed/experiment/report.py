@@ -14,6 +14,7 @@ from testbed.experiment.energy_figures import energy_words
 from testbed.experiment.expectations import Expectation
 from testbed.experiment.host_figures import host_lines
 from testbed.experiment.paper import Beside
+from testbed.experiment.recovery_figures import recovery_lines
 from testbed.experiment.report_agentic import agentic_tables, agentic_text
 from testbed.experiment.summary import RunSummary, SystemSummary
 from testbed.metrics.fidelity import Threshold
@@ -142,7 +143,7 @@ def _system(name: str, system: SystemSummary) -> Iterator[str]:
     )
     if system.energy is not None:
         yield f"  energy      {energy_words(system.energy)}"
-    for head, words in host_lines(system.host, system.neighbours):
+    for head, words in (*host_lines(system.host, system.neighbours), *recovery_lines(system.recovery)):
         yield f"  {head:<12}{words}"
     lag = system.send_lag_ms
     if lag.n:

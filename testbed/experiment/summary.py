@@ -22,6 +22,7 @@ from testbed.experiment.energy_figures import EnergyFigures, EnergyResults, ener
 from testbed.experiment.expectations import Expectation, evaluate, split_bounds
 from testbed.experiment.front_end_view import of_front_end, seen_by_front_end
 from testbed.experiment.host_figures import HostFigures, NeighbourFigures, host_figures, neighbour_figures
+from testbed.experiment.recovery_figures import RecoveryFigures, recovery_figures
 from testbed.experiment.request_totals import RequestTotals, request_totals
 from testbed.experiment.run_facts import NO_FACTS, RunFacts
 from testbed.experiment.run_folder import Outcome
@@ -44,6 +45,7 @@ from testbed.metrics.latency import (
 )
 from testbed.metrics.neighbours import Neighbour
 from testbed.metrics.outcome import StoryState
+from testbed.metrics.recovery import RecoveryState
 from testbed.metrics.requests import Exchange, count_requests
 from testbed.metrics.shares import LaneShare
 from testbed.metrics.table import FOLDS
@@ -51,7 +53,7 @@ from testbed.metrics.throughput import Served, Throughput, served
 from testbed.units import Nanoseconds, from_seconds
 
 NEEDED = ("story", "exchanges", "served", "throughput", "shares", "ring", "fidelity", "hops", "energy", "host_path",
-          "neighbours", *AGENTIC)  # fmt: skip
+          "neighbours", "recovery", *AGENTIC)  # fmt: skip
 """The folds that a summary is made of."""
 SUBMIT_TO_CLAIM = "slot claimed - prompt written (its swap is posted), pooled over submissions"
 PUBLISH_TO_CLIENT = "token received (streamed, where no client logs) - token published, pooled over tokens"
@@ -81,6 +83,7 @@ class TrialResults(NamedTuple):
     energy: EnergyState
     host_path: HostPathState
     neighbours: dict[str, Neighbour]
+    recovery: RecoveryState
     beside: bool
     """Whether neighbours were beside it."""
 
@@ -107,6 +110,7 @@ def fold_trial(
         energy=folding.result("energy"),
         host_path=folding.result("host_path"),
         neighbours=folding.result("neighbours"),
+        recovery=folding.result("recovery"),
         beside=facts.neighbour_threads > 0,
     )
 
@@ -138,6 +142,8 @@ class SystemSummary(AgenticFigures, frozen=True, kw_only=True):
     """Prompt in GPU memory to the scheduler's claim, of all submissions, warm-up included."""
     publish_to_client_ms: Distribution
     """Token in the ring to the client (to its streaming where no client logs), of all tokens, warm-up included."""
+    recovery: RecoveryFigures | None
+    """None where no scheduler died."""
     energy: EnergyFigures | None
     host: HostFigures | None
     """The host's part in serving; None where it has none."""
@@ -267,6 +273,7 @@ def summarise_system(trials: Sequence[TrialResults], selection: Selection) -> Sy
         publish_to_client_ms=_pooled_hops([trial.hops.publish_to_client for trial in trials], PUBLISH_TO_CLIENT),
         host=host_figures([trial.host_path for trial in trials]),
         neighbours=neighbour_figures([trial.neighbours for trial in trials]),
+        recovery=recovery_figures([trial.recovery for trial in trials]),
         energy=energy_figures([EnergyResults(one.energy, one.exchanges or one.served, one.beside) for one in trials]),
         **msgspec.structs.asdict(agentic_figures([trial.agentic for trial in trials])),
     )

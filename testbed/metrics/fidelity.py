@@ -94,6 +94,8 @@ class FidelityState(msgspec.Struct):
     """A port or NIC of the run is a real one, whose frames nobody counts at both ends."""
     part_killed: bool = False
     """The experiment has had a node die: frames to it are lost, and sent again, on purpose."""
+    struck: tuple[str, ...] = ()
+    """Nodes that the experiment has done something to: that a process of theirs was stopped is no news."""
     waits_unknown: bool = False
     """This kernel keeps no account of waits for a CPU."""
     displaced: tuple[str, ...] = ()
@@ -157,8 +159,9 @@ class FidelityFold:
                 state.changes = (*state.changes, f"{what}: {detail}")
             case HardwareEngaged(seam=seam):
                 state.part_real = state.part_real or seam in REAL_NETWORK
-            case FaultInjected():
-                state.part_killed = True
+            case FaultInjected(what=node, kind=kind):
+                state.part_killed = state.part_killed or kind == "kill"
+                state.struck = (*state.struck, node)
             case event if record.t >= 0:
                 _take_reading(state, record.node, event)
         return state
@@ -268,7 +271,7 @@ def _stopped(state: FidelityState) -> Measured:
     return _worst({
         process: 100.0 * stopped / max(1, state.looks[process])
         for process, stopped in state.stopped_looks.items()
-        if _process_timed(state, process)
+        if _process_timed(state, process) and process.removeprefix("node ") not in state.struck
     })  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from testbed.metrics.latency import LatencyFold
 from testbed.metrics.neighbours import NeighbourFold
 from testbed.metrics.outcome import StoryFold
 from testbed.metrics.read_paths import PathFold
+from testbed.metrics.recovery import RecoveryFold
 from testbed.metrics.requests import CountFold, ExchangeFold, ServedFold
 from testbed.metrics.resource_use import UseFold
 from testbed.metrics.ring_state import RingFold
@@ -53,5 +54,6 @@ FOLDS: dict[str, Fold[Any, Any]] = {
     "energy": EnergyFold(),
     "host_path": HostPathFold(),
     "neighbours": NeighbourFold(),
+    "recovery": RecoveryFold(),
 }
 """By name; `testbed.metrics.fold.Folding` runs any choice of them over one stream."""

@@ -20,6 +20,10 @@ class Vocabulary(Protocol):
 
     name: str
 
+    def __hash__(self) -> int:
+        """By identity: what is made of a vocabulary is made once for each."""
+        ...
+
     @property
     def size(self) -> int:
         """Ids run from 0 to `size` - 1."""
