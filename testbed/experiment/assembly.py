@@ -19,6 +19,7 @@ from testbed.experiment.dualpath_system import DUALPATH
 from testbed.experiment.host_driven_system import HOST_DRIVEN
 from testbed.experiment.lanes_system import LANES
 from testbed.experiment.outlines import NodeAssembly, Owner, Surroundings, System
+from testbed.experiment.placed_system import PLACED
 from testbed.experiment.plan import NodePlan, Plan
 from testbed.network.memory_region import LocalMemory
 from testbed.serving.text_model import bundled_text
@@ -27,7 +28,7 @@ from testbed.workload.client import OpenLoopClient
 from testbed.workload.prompts import PromptSource
 from testbed.workload.schedule import read_workload, schedule
 
-SYSTEMS: dict[str, System] = {row.kind: row for row in (BLINK, HOST_DRIVEN, DUALPATH, *BASELINES, LANES)}
+SYSTEMS: dict[str, System] = {row.kind: row for row in (BLINK, HOST_DRIVEN, PLACED, DUALPATH, *BASELINES, LANES)}
 """Every system that an experiment can name."""
 
 

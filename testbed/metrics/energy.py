@@ -80,7 +80,7 @@ class EnergyState(msgspec.Struct):
     decode: dict[int, Nanoseconds] = {}
     """Time of devices on other graphs."""
     host: dict[int, Nanoseconds] = {}
-    """Core time of the server's work on the host, as it would be on an idle core."""
+    """Core time of the server's work on the host, as it would be on an idle core; that on other nodes is theirs."""
     beside: dict[int, Nanoseconds] = {}
     """Time of the host's whole CPU set that neighbours took."""
     cpus: dict[str, int] = {}
@@ -111,7 +111,7 @@ class EnergyFold:
                 state.running.setdefault(record.node, {})[launch] = Opened(record.t, kind in PREFILLS)
             case TokensSampled(launch=launch):
                 _sampled(state, record.node, launch, record.t)
-            case HostOperation(amount=amount, elapsed=elapsed):
+            case HostOperation(amount=amount, elapsed=elapsed) if state.roles.get(record.node, "host") == "host":
                 _spread(state.host, record.t - elapsed, record.t, amount)
             case NeighbourStarted(name=name, cpus=cpus):
                 state.cpus[name] = max(1, len(cpus))

@@ -93,6 +93,7 @@ def test_two_devices_draw_twice() -> None:
 def test_host_work_is_what_it_takes_on_an_idle_core_however_long_it_waited() -> None:
     story = nodes("gpu", "host").at(0, "gpu0", launched(1)).at(1, "gpu0", sampled(1))
     story.at(500, "host0", HostOperation("core", "update", 100 * MILLISECOND, 500 * MILLISECOND))
+    story.at(500, "gpu0", HostOperation("core", "update", 400 * MILLISECOND, 500 * MILLISECOND))  # not the host's
     found = drawn(folded(story), 0, SAMPLE)
     assert found is not None
     busy = 0.2 / MODEL.host_cores
