@@ -1,17 +1,16 @@
 """What can be set about Blink, with the source of each default or the reason for our choice.
 
 "Summary" is papers/blink (arXiv 2604.07609, summarised); "not stated" means that no source has the number. Times are
-true nanoseconds of the modelled hardware.
+true nanoseconds of the modelled hardware. The engine's own are `testbed.serving.engine_parameters`.
 """
 
 from __future__ import annotations
 
 from typing import Literal
 
-import msgspec
-
 from testbed.blink.launches import LaunchMode
 from testbed.blink.ring import ANSWER_HEADER, RingLayout
+from testbed.serving.engine_parameters import EngineParameters
 from testbed.serving.graph_cache import (
     CHUNK,
     DECODE,
@@ -24,37 +23,17 @@ from testbed.serving.graph_cache import (
     sequences_by_doubling,
     sequences_up_to,
 )
-from testbed.serving.models import H100_HBM_BYTES, MODELS, Model
 from testbed.units import MICROSECOND, MILLISECOND, SECOND, Nanoseconds
 
 
-class BlinkParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class BlinkParameters(EngineParameters, frozen=True, forbid_unknown_fields=True):
     """One Blink server: a DPU with the front end, a GPU with ring and resident scheduler."""
 
-    model: str = "llama-3-8b"
-    """Row of `testbed.serving.models.MODELS`. Summary, evaluation: Llama-3 8B, Phi-4 15B, Qwen-3 32B and 30B-A3B."""
     gpus: int = 1
     """GPUs behind the front end, each with a ring and a resident scheduler of its own and the whole model. Summary,
     limits: Blink has one."""
     gpu_choice: Literal["fewest_requests", "round_robin"] = "fewest_requests"
     """How the front end chooses the GPU of a request: the one with the fewest open ones, or each in turn."""
-    context_tokens: int | None = None
-    """Longest prompt and answer together; None takes the model's own."""
-    hbm_bytes: int = H100_HBM_BYTES
-    """Memory of the GPU. Summary, evaluation: one H100 with 96 GB."""
-    activation_bytes: int = 8_000_000_000
-    """HBM for activations and the graphs' shared buffers. Our choice: leaves Qwen-3 32B about 20 GB for KV, as
-    serving.md 5.2 estimates."""
-    kv_block_tokens: int = 32
-    """Tokens in a KV block. Not stated; our choice, among the sizes that TensorRT-LLM uses (32 and 64)."""
-    kv_blocks: int | None = None
-    """Size of the KV pool in blocks; None takes what HBM leaves after weights, graphs and activations."""
-    max_batch: int = 80
-    """Most sequences in the running batch. Not stated: the free parameter of serving.md 5.2, where Blink's plateau
-    for Llama-3 8B is reached at a steady batch of about 82."""
-    prefills_per_pause: int = 4
-    """Prompts prefilled before a paused batch resumes. Not stated; our choice, so that a pause lengthens a step by
-    at most four prefills."""
     prefill_chunk_tokens: int = 0
     """Most tokens of prompts that are computed before the batch has its next decode step; longer prompts are cut.
     0 computes prompts whole, as Blink does (summary, limits: no chunked prefill); Sarathi-Serve takes 512 to 2,048."""
@@ -154,26 +133,11 @@ class BlinkParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a new scheduler does about answers under way: `recomputed` prefills prompt and answer again and believes
     nothing without checksum or order of writes; `kept` believes the KV blocks and block tables that lie in HBM."""
 
-    graph_bytes: int = 2_500_000
-    """HBM of one captured graph. Summary: 2 to 3 MB with TensorRT."""
-
     def __post_init__(self) -> None:
         """Refuses what no server could be built from; msgspec reports it with the path."""
-        if self.model not in MODELS:
-            raise ValueError(f"model {self.model!r} is none of {', '.join(sorted(MODELS))}")
-        context = self.context_tokens
-        if context is not None and not 2 <= context <= MODELS[self.model].context_tokens:
-            raise ValueError(
-                f"context_tokens {context} is not between 2 and {self.model}'s {MODELS[self.model].context_tokens}"
-            )
-        for name in _POSITIVE:
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-        for name in _NOT_NEGATIVE:
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative, not {getattr(self, name)}")
-        if self.kv_blocks is not None and self.kv_blocks < 1:
-            raise ValueError(f"kv_blocks must be at least 1, not {self.kv_blocks}")
+        super().__post_init__()
+        self.check_positive(*_POSITIVE)
+        self.check_not_negative(*_NOT_NEGATIVE)
         if not self.poll_interval_min <= self.poll_interval_max <= self.poll_outage_interval:
             raise ValueError("poll_interval_min, poll_interval_max and poll_outage_interval must ascend")
         if self.max_batch > self.slots:
@@ -193,14 +157,6 @@ class BlinkParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"prefill_chunk_tokens must be {allowed}, not {self.prefill_chunk_tokens}")
         if self.chunk_placement == "riding" and not self.prefill_chunk_tokens:
             raise ValueError("chunk_placement riding needs prefill_chunk_tokens")
-
-    def served_model(self) -> Model:
-        """The row of `MODELS`."""
-        return MODELS[self.model]
-
-    def context(self) -> int:
-        """Longest prompt and answer together, in tokens."""
-        return self.context_tokens or self.served_model().context_tokens
 
     def layout(self) -> RingLayout:
         """Where everything lies in the region "ring"; its `size` is the region's size."""
@@ -241,13 +197,13 @@ MOST_GPUS = 8
 SHORTEST_CHUNK = 16
 """Least budget of tokens for chunks."""
 _POSITIVE = (
-    "gpus", "hbm_bytes", "kv_block_tokens", "max_batch", "prefills_per_pause", "slots", "burst_prompts", "task_pool",
+    "gpus", "slots", "burst_prompts", "task_pool",
     "submit_attempts", "tracker_refresh_interval", "poll_interval_min", "poll_work_cap", "measure_interval",
-    "scan_cost", "completion_poll", "completion_patience", "graph_bytes", "heartbeat_interval", "restart_patience",
+    "scan_cost", "completion_poll", "completion_patience", "heartbeat_interval", "restart_patience",
     "restart_limit", "restart_window",
 )  # fmt: skip
 _NOT_NEGATIVE = (
-    "activation_bytes", "burst_window", "coalesce_gap_bytes", "tokenise_per_token", "service_level",
+    "burst_window", "coalesce_gap_bytes", "tokenise_per_token", "service_level",
     "fire_and_forget_cost", "tail_launch_cost", "host_launch_cost", "idle_scan_limit", "restart_cost",
     "prefill_chunk_tokens", "watchdog_patience",
 )  # fmt: skip

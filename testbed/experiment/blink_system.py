@@ -13,7 +13,6 @@ from testbed.blink.dispatcher import Dispatcher
 from testbed.blink.frontend import FrontEnd
 from testbed.blink.parameters import BlinkParameters
 from testbed.blink.persistent_scheduler import PersistentScheduler
-from testbed.blink.provisioning import provision
 from testbed.blink.share import Share
 from testbed.experiment.outlines import (
     ConnectionOutline,
@@ -29,6 +28,7 @@ from testbed.machine import Machine, RemoteAddress
 from testbed.network.memory_region import LocalMemory
 from testbed.serving.cost_model import CostModel, read_profile
 from testbed.serving.engine import Engine
+from testbed.serving.provisioning import provision
 from testbed.serving.text_model import bundled_text_model
 from testbed.serving.tokens import Vocabulary
 

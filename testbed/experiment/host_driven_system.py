@@ -12,7 +12,6 @@ from testbed.baselines.host_driven_core import EngineCore
 from testbed.baselines.host_driven_device import LaunchedDevice
 from testbed.baselines.host_driven_parameters import HostDrivenParameters, host_costs
 from testbed.baselines.host_driven_worker import Worker
-from testbed.blink.provisioning import provision
 from testbed.clocks.node_host import Accelerator
 from testbed.experiment.outlines import NodeAssembly, NodeOutline, Surroundings, System
 from testbed.experiment.plan import NodePlan, Plan
@@ -21,6 +20,7 @@ from testbed.machine import Machine
 from testbed.serving.cost_model import CostModel, read_profile
 from testbed.serving.engine import Engine
 from testbed.serving.host_work import ModelledProcessor
+from testbed.serving.provisioning import provision
 from testbed.serving.text_model import bundled_text_model
 from testbed.workload.streams import stream
 

@@ -15,7 +15,6 @@ from testbed.blink.device import EmulatedDevice
 from testbed.blink.frontend import FrontEnd
 from testbed.blink.parameters import BlinkParameters
 from testbed.blink.persistent_scheduler import PersistentScheduler
-from testbed.blink.provisioning import provision
 from testbed.clocks.node_host import NodeHost
 from testbed.events.schema import (
     GraphSelected,
@@ -37,6 +36,7 @@ from testbed.machine import (
 from testbed.network.memory_region import LocalMemory, PlainMemory
 from testbed.serving.cost_model import CostModel, read_profile
 from testbed.serving.engine import Engine
+from testbed.serving.provisioning import provision
 from testbed.serving.requests import Abandon, Finish, Refused, Request, Sampling, Submit, Tokens
 from testbed.serving.text_model import TextModel
 from testbed.serving.tokens import ByteVocabulary, Vocabulary

@@ -1,36 +1,13 @@
-"""What the host does before it leaves the path: weights, graphs and the KV pool, worked out from the parameters.
+"""What the host does before requests are served: weights, graphs and the KV pool, worked out from the parameters.
 
-Blink's initialisation phase (summary): the CPU loads the model, captures the graphs and is out of the steady state.
-Nothing here is asked again once requests are served.
+Blink's initialisation phase (summary): the CPU loads the model, captures the graphs and is out of the steady state;
+every other server here does the same and stays. Nothing here is asked again once requests are served.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from testbed.events.schema import HostProvisioned
-from testbed.serving.graph_cache import GraphCache
-from testbed.serving.models import Model
-
-
-class Provisionable(Protocol):
-    """What of a system's parameters says how HBM is used."""
-
-    @property
-    def hbm_bytes(self) -> int: ...  # noqa: D102
-
-    @property
-    def activation_bytes(self) -> int: ...  # noqa: D102
-
-    @property
-    def kv_block_tokens(self) -> int: ...  # noqa: D102
-
-    @property
-    def kv_blocks(self) -> int | None: ...  # noqa: D102
-
-    def served_model(self) -> Model: ...  # noqa: D102
-
-    def graphs(self) -> GraphCache: ...  # noqa: D102
+from testbed.serving.engine_parameters import EngineParameters
 
 
 class DoesNotFit(ValueError):
@@ -43,7 +20,7 @@ class DoesNotFit(ValueError):
         super().__init__(f"{model} needs {needed:,} bytes of HBM before the first KV block; there are {hbm:,}")
 
 
-def provision(parameters: Provisionable) -> HostProvisioned:
+def provision(parameters: EngineParameters) -> HostProvisioned:
     """The facts of `host.provisioned`. Raises `DoesNotFit` if HBM has no room for one KV block."""
     model = parameters.served_model()
     graphs = parameters.graphs()

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from testbed.blink.parameters import BlinkParameters
-from testbed.blink.provisioning import DoesNotFit, provision
 from testbed.serving.models import MODELS
+from testbed.serving.provisioning import DoesNotFit, provision
 
 
 @pytest.mark.parametrize("model", sorted(MODELS))
