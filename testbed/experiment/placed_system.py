@@ -31,7 +31,6 @@ from testbed.baselines.placements import (
     travels_over_pcie,
     wired,
 )
-from testbed.serving.provisioning import provision
 from testbed.clocks.node_host import Accelerator
 from testbed.experiment.outlines import (
     ConnectionOutline,
@@ -48,6 +47,7 @@ from testbed.serving.cost_model import CostModel, read_profile
 from testbed.serving.device_messages import StepDone, StepFailed
 from testbed.serving.engine import Engine
 from testbed.serving.host_work import ModelledProcessor
+from testbed.serving.provisioning import provision
 from testbed.serving.text_model import bundled_text_model
 from testbed.units import GBIT_PER_S
 from testbed.workload.streams import stream
