@@ -7,7 +7,8 @@ from typing import Any, get_args, get_type_hints
 
 from hypothesis import strategies as st
 
-from testbed.events import schema
+from testbed.events import blink_events, schema
+from testbed.events.fidelity_events import FaultInjected
 from testbed.events.log import Record
 from testbed.events.ordering import order
 from testbed.machine import Event
@@ -126,6 +127,23 @@ def small_run(requests: int = 4, tokens: int = 5, gap_ms: float = 100) -> list[R
     end = gap_ms * (requests + 2)
     story.at(50, "gpu0", schema.BatchChanged(1, 0, 0, 90, 100))
     return story.at(end, "bench", schema.RunFinished("passed")).records()
+
+
+def outage(*, told: bool = True) -> Story:
+    """A scheduler dies at 100 ms while one stream runs, one ends in between and one has nothing yet."""
+    story = Story()
+    for name in ("running", "ending"):
+        story.at(90, "client0", schema.TokenReceived(name, 0))
+    if told:
+        story.at(100, "bench", FaultInjected("gpu0", "kill-scheduler"))
+    story.at(101, "client0", schema.TokenReceived("running", 1))
+    story.at(102, "client0", schema.RequestFinished("ending", 1, "length"))
+    story.at(300, "dpu0", blink_events.WatchdogFired(0, 200 * MS, 1))
+    story.at(310, "gpu0", blink_events.SchedulerRestarted(1, 0, 2, 1, 1))
+    story.at(330, "gpu0", schema.TokensPublished(9, (1,), (3,)))
+    story.at(340, "client0", schema.TokenReceived("running", 2), schema.TokenReceived("new", 0))
+    story.at(345, "dpu0", blink_events.WatchdogCalmed(1, 245 * MS))
+    return story.at(350, "gpu0", schema.TokensPublished(10, (1,), (4,)))
 
 
 _SMALL = st.integers(0, 5)

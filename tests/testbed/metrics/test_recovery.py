@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from testbed.events import schema
-from testbed.events.blink_events import SchedulerRestarted, WatchdogCalmed, WatchdogFired, WatchdogGaveUp
+from testbed.events.blink_events import WatchdogFired, WatchdogGaveUp
 from testbed.events.fidelity_events import FaultInjected
 from testbed.experiment.recovery_figures import recovery_figures, recovery_lines
 from testbed.metrics.fold import Folding
 from testbed.metrics.recovery import RecoveryFold, RecoveryState
-from tests.testbed.metrics.stories import MS, Story
+from tests.testbed.metrics.stories import MS, Story, outage
 
 
 def fold(story: Story) -> RecoveryState:
@@ -16,29 +15,12 @@ def fold(story: Story) -> RecoveryState:
     return found
 
 
-def story(*, told: bool = True) -> Story:
-    """A dies at 100 ms while one stream runs, one ends in between and one has nothing yet."""
-    story = Story()
-    for name in ("running", "ending"):
-        story.at(90, "client0", schema.TokenReceived(name, 0))
-    if told:
-        story.at(100, "bench", FaultInjected("gpu0", "kill-scheduler"))
-    story.at(101, "client0", schema.TokenReceived("running", 1))
-    story.at(102, "client0", schema.RequestFinished("ending", 1, "length"))
-    story.at(300, "dpu0", WatchdogFired(0, 200 * MS, 1))
-    story.at(310, "gpu0", SchedulerRestarted(1, 0, 2, 1, 1))
-    story.at(330, "gpu0", schema.TokensPublished(9, (1,), (3,)))
-    story.at(340, "client0", schema.TokenReceived("running", 2), schema.TokenReceived("new", 0))
-    story.at(345, "dpu0", WatchdogCalmed(1, 245 * MS))
-    return story.at(350, "gpu0", schema.TokensPublished(10, (1,), (4,)))
-
-
 def test_a_death_that_the_bench_told() -> None:
-    found = fold(story())
-    (outage,) = found.outages
-    assert (outage.began, outage.fired, outage.back) == (100 * MS, 300 * MS, 330 * MS)
-    assert outage.streams == [240 * MS]
-    figures = recovery_figures([found, fold(story())])
+    found = fold(outage())
+    (seen,) = found.outages
+    assert (seen.began, seen.fired, seen.back) == (100 * MS, 300 * MS, 330 * MS)
+    assert seen.streams == [240 * MS]
+    figures = recovery_figures([found, fold(outage())])
     assert figures is not None
     assert (figures.outages, figures.restarts, figures.resumed, figures.interrupted) == (2, 2, 4, 2)
     assert (figures.detect_ms.worst, figures.service_back_ms.mean, figures.streams_back_ms.n) == (200, 230, 2)
@@ -46,8 +28,8 @@ def test_a_death_that_the_bench_told() -> None:
 
 
 def test_a_death_that_nobody_told_begins_with_the_last_sign_of_life() -> None:
-    (outage,) = fold(story(told=False)).outages
-    assert (outage.kind, outage.began, outage.back) == ("silence", 100 * MS, 330 * MS)
+    (seen,) = fold(outage(told=False)).outages
+    assert (seen.kind, seen.began, seen.back) == ("silence", 100 * MS, 330 * MS)
 
 
 def test_a_node_that_is_killed_whole_is_no_outage_of_a_scheduler() -> None:
@@ -55,7 +37,7 @@ def test_a_node_that_is_killed_whole_is_no_outage_of_a_scheduler() -> None:
 
 
 def test_a_second_question_for_the_same_death_is_the_same_outage() -> None:
-    asked = story().at(305, "dpu0", WatchdogFired(0, 205 * MS, 2)).at(400, "dpu0", WatchdogGaveUp(1, 2))
+    asked = outage().at(305, "dpu0", WatchdogFired(0, 205 * MS, 2)).at(400, "dpu0", WatchdogGaveUp(1, 2))
     found = fold(asked)
     assert len(found.outages) == 1
     assert (found.fired, found.gave_up) == (2, 1)
