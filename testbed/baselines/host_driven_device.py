@@ -14,17 +14,12 @@ from typing import NamedTuple
 from testbed.events.host_events import GraphMeasured, LaunchGap
 from testbed.events.schema import DeviceFaulted, TokensSampled
 from testbed.machine import NOTHING, Deliver, Effect, Effects, Emit, MachineError, Message, UnexpectedMessage
+from testbed.serving.device_faults import DEVICE_LOST, ILLEGAL_ADDRESS, INVALID_VALUE, LAUNCH_FAILURE, misfit
 from testbed.serving.device_messages import ON_DEVICE, LaunchStep, StepDone, StepFailed
 from testbed.serving.engine import Engine, Lane
 from testbed.serving.executor import Ended, Executor, ModelledExecutor
-from testbed.serving.graph_cache import PREFILL, Graph, GraphCache
+from testbed.serving.graph_cache import PREFILL, GraphCache
 from testbed.units import Nanoseconds
-
-INVALID_VALUE = "cudaErrorInvalidValue"
-ILLEGAL_ADDRESS = "cudaErrorIllegalAddress"
-LAUNCH_FAILURE = "cudaErrorLaunchFailure"
-DEVICE_LOST = "cudaErrorDevicesUnavailable"
-"""An executor could not end a graph that it had begun."""
 
 
 class _Running(NamedTuple):
@@ -79,7 +74,7 @@ class LaunchedDevice:
             self._refuse(message.launch, LAUNCH_FAILURE, f"the device faulted before: {self.fault}", out)
         elif message.graph not in self._graphs:
             self._refuse(message.launch, INVALID_VALUE, f"{message.graph.name} was never captured", out)
-        elif problem := _misfit(message.graph, message.lanes):
+        elif problem := misfit(message.graph, message.lanes):
             self._break(message.launch, ILLEGAL_ADDRESS, problem, out)
         else:
             self._begin(now, message, out)
@@ -153,11 +148,3 @@ class LaunchedDevice:
         self._running.clear()
         self._executor.cancel()
         self._refuse(launch, code, detail, out)
-
-
-def _misfit(graph: Graph, lanes: Sequence[Lane]) -> str | None:
-    """What of the lanes lies outside the graph's captured shape, or None."""
-    if not 0 < len(lanes) <= graph.batch:
-        return f"{len(lanes)} lanes in {graph.name}"
-    longest = max(lane.context for lane in lanes)
-    return f"{longest} tokens in {graph.name}" if longest > graph.sequence else None

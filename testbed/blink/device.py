@@ -23,20 +23,18 @@ from testbed.blink.launches import (
     pack_extraction,
 )
 from testbed.blink.parameters import BlinkParameters
+from testbed.blink.speculation import NO_TOKEN
 from testbed.events.schema import DeviceFaulted, TokensSampled
 from testbed.machine import Deliver, Effect, Effects, Emit, MachineError
 from testbed.network.memory_region import LocalMemory
+from testbed.serving.device_faults import DEVICE_LOST, ILLEGAL_ADDRESS, INVALID_VALUE, LAUNCH_FAILURE, misfit
 from testbed.serving.engine import Engine
 from testbed.serving.executor import Ended, Executor, ModelledExecutor
-from testbed.serving.graph_cache import Graph
 from testbed.units import Nanoseconds
 
 FIRE_AND_FORGET_LIMIT = 120
 """CUDA's rule, not a parameter: graphs fired and forgotten in one execution of their parent."""
 
-INVALID_VALUE = "cudaErrorInvalidValue"
-ILLEGAL_ADDRESS = "cudaErrorIllegalAddress"
-LAUNCH_FAILURE = "cudaErrorLaunchFailure"
 LIMIT_EXCEEDED = "fireAndForgetLimitExceeded"
 """Our name: the guide gives the limit but no code, the summary says "undefined"."""
 TAIL_LIMIT = 255
@@ -45,13 +43,12 @@ TAIL_LIMIT_EXCEEDED = "tailLaunchLimitExceeded"
 """Our name: the guide gives the limit but no code."""
 PARENT_ENDED = "schedulerEnded"
 """Our name: the scheduler returned without a tail launch, so nothing will ever run again."""
-DEVICE_LOST = "cudaErrorDevicesUnavailable"
-"""An executor could not end a graph that it had begun."""
 
 
 class _Running(NamedTuple):
     work: LaunchGraph
-    tokens: tuple[int, ...]
+    tokens: tuple[tuple[int, ...], ...]
+    """Of each lane; one, unless drafts were taken."""
     earliest: Nanoseconds
     """When it may begin: the launch has arrived."""
     finish: Nanoseconds | None
@@ -77,6 +74,8 @@ class EmulatedDevice:
         self._layout = parameters.layout()
         self._graphs = parameters.graphs()
         self._engine = engine
+        self._speculation = parameters.speculation
+        self._lane_words = parameters.lane_words
         self._executor: Executor = executor or ModelledExecutor(engine)
         self._scheduler = scheduler
         self._launch_cost = parameters.fire_and_forget_cost
@@ -144,7 +143,7 @@ class EmulatedDevice:
             return self._refuse(work.launch, INVALID_VALUE, f"{work.graph.name} was never captured for device launch")
         if any(other.graph == work.graph for other in (*(running.work for running in self._running), *self._tails)):
             return self._refuse(work.launch, INVALID_VALUE, f"{work.graph.name} is still running")
-        if problem := _misfit(work.graph, work):
+        if problem := misfit(work.graph, work.lanes):
             return self._break(work.launch, ILLEGAL_ADDRESS, problem)
         if work.mode == "tail":
             return self._enqueue_graph(work)
@@ -163,7 +162,7 @@ class EmulatedDevice:
 
     def _begin(self, work: LaunchGraph, earliest: Nanoseconds, gap: Nanoseconds) -> None:
         time = self._executor.begin(work.launch, work.graph, work.lanes)
-        running = _Running(work, self._engine.sample(work.lanes), earliest, None, gap)
+        running = _Running(work, self._draw(work), earliest, None, gap)
         if time is not None:
             self.extrapolated_steps += time.extrapolated
             running = self._timed(running, time.duration)
@@ -221,11 +220,21 @@ class EmulatedDevice:
 
     def _complete(self, running: _Running, out: list[Effect]) -> None:
         work = running.work
-        for lane, token in enumerate(running.tokens):
-            self._memory.store(self._layout.extraction(lane), pack_extraction(work.launch, token))
-        drawn = [(lane.request, token) for lane, token in zip(work.lanes, running.tokens, strict=True) if lane.draws]
-        requests, tokens = tuple(request for request, _ in drawn), tuple(token for _, token in drawn)
-        out.append(Emit(TokensSampled(work.launch, requests, tokens)))
+        drawn: list[tuple[int, int]] = []
+        for place, (lane, tokens) in enumerate(zip(work.lanes, running.tokens, strict=True)):
+            for word in range(self._lane_words):
+                token = tokens[word] if word < len(tokens) else NO_TOKEN
+                at = self._layout.extraction(place * self._lane_words + word)
+                self._memory.store(at, pack_extraction(work.launch, token))
+            if lane.draws:
+                drawn += [(lane.request, token) for token in tokens]
+        requests = tuple(request for request, _ in drawn)
+        out.append(Emit(TokensSampled(work.launch, requests, tuple(token for _, token in drawn))))
+
+    def _draw(self, work: LaunchGraph) -> tuple[tuple[int, ...], ...]:
+        if self._speculation is not None:
+            return self._speculation.draw(self._engine, work.graph, work.lanes)
+        return tuple((token,) for token in self._engine.sample(work.lanes))
 
     def _refuse(self, launch: int, code: str, detail: str) -> Effects:
         return (Emit(DeviceFaulted(code, detail)), Deliver(self._scheduler, LaunchRefused(launch, code, detail)))
@@ -236,13 +245,3 @@ class EmulatedDevice:
         self._tails.clear()
         self._executor.cancel()
         return self._refuse(launch, code, detail)
-
-
-def _misfit(graph: Graph, work: LaunchGraph) -> str | None:
-    """What of the lanes lies outside the graph's captured shape."""
-    if not 0 < len(work.lanes) <= graph.lanes:
-        return f"{len(work.lanes)} lanes in {graph.name}"
-    if any(lane.fresh > graph.chunk for lane in work.lanes):
-        return f"a chunk of {max(lane.fresh for lane in work.lanes)} tokens in {graph.name}"
-    longest = max(lane.context for lane in work.lanes)
-    return f"{longest} tokens in {graph.name}" if longest > graph.sequence else None

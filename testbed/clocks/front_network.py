@@ -11,8 +11,8 @@ emulation sends (`testbed.serving.turn_frames`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from heapq import heappop, heappush
 
+from testbed.clocks.arrivals import Arrivals
 from testbed.machine import MachineError, Message
 from testbed.serving.requests import Abandon, Refused, Submit, Tokens
 from testbed.serving.turn_frames import frame
@@ -66,8 +66,7 @@ class FrontNetwork:
         self._asker: dict[str, str] = {}
         self._sending_until = dict.fromkeys(self._rates, 0)
         self._receiving_until = dict.fromkeys(self._rates, 0)
-        self._travelling: list[tuple[Nanoseconds, int, str, str, Message]] = []
-        self._tickets = 0
+        self._arrivals = Arrivals()
 
     def send(self, now: Nanoseconds, node: str, message: Message) -> None:
         """`message` leaves `node`. Raises MachineError for one that belongs nowhere."""
@@ -91,20 +90,15 @@ class FrontNetwork:
         size = wire_size(message)
         left = self._occupy(self._sending_until, node, now, size)
         arrived = self._occupy(self._receiving_until, to, left, size)
-        heappush(self._travelling, (arrived + delay, self._tickets, to, machine, message))
-        self._tickets += 1
+        self._arrivals.expect(arrived + delay, to, machine, message)
 
     def wake(self, now: Nanoseconds) -> list[tuple[str, str, Message]]:
         """(node, machine, message) of all that has arrived by `now`."""
-        arrived = []
-        while self._travelling and self._travelling[0][0] <= now:
-            _, _, node, machine, message = heappop(self._travelling)
-            arrived.append((node, machine, message))
-        return arrived
+        return self._arrivals.wake(now)
 
     def deadline(self) -> Nanoseconds | None:
         """When the next message arrives."""
-        return self._travelling[0][0] if self._travelling else None
+        return self._arrivals.deadline()
 
     def _occupy(self, until: dict[str, Nanoseconds], node: str, now: Nanoseconds, size: int) -> Nanoseconds:
         until[node] = max(now, until[node]) + serialization_time(size, self._rates[node])

@@ -8,8 +8,8 @@ traffic. Sizes are those of what a server really moves: input tensors of a launc
 from __future__ import annotations
 
 from collections.abc import Iterable
-from heapq import heappop, heappush
 
+from testbed.clocks.arrivals import Arrivals
 from testbed.machine import MachineError, Message
 from testbed.serving.device_messages import LaunchStep, StepDone, StepFailed
 from testbed.serving.graph_cache import PREFILL
@@ -66,8 +66,7 @@ class PcieLinks:
         self._free: dict[tuple[str, str], Nanoseconds] = {}
         for one, other in attached:
             self._free[one, other] = self._free[other, one] = 0
-        self._travelling: list[tuple[Nanoseconds, int, str, str, Message]] = []
-        self._number = 0
+        self._arrivals = Arrivals()
 
     def send(self, now: Nanoseconds, node: str, to: tuple[str, str], message: Message) -> None:
         """`message` leaves `node` for a machine of another. Raises MachineError where there is no link."""
@@ -76,17 +75,12 @@ class PcieLinks:
             raise MachineError(f"{node} has a message for {peer}/{machine}, and no PCIe link leads there")
         left = max(now, self._free[node, peer]) + serialization_time(link_size(message), self._rate)
         self._free[node, peer] = left
-        self._number += 1
-        heappush(self._travelling, (left + self._latency, self._number, peer, machine, message))
+        self._arrivals.expect(left + self._latency, peer, machine, message)
 
     def wake(self, now: Nanoseconds) -> list[tuple[str, str, Message]]:
         """(node, machine, message) of all that has arrived by `now`."""
-        arrived = []
-        while self._travelling and self._travelling[0][0] <= now:
-            _, _, node, machine, message = heappop(self._travelling)
-            arrived.append((node, machine, message))
-        return arrived
+        return self._arrivals.wake(now)
 
     def deadline(self) -> Nanoseconds | None:
         """When the next message arrives."""
-        return self._travelling[0][0] if self._travelling else None
+        return self._arrivals.deadline()

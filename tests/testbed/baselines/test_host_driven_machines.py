@@ -9,7 +9,7 @@ import pytest
 
 from testbed.baselines.host_driven_api import ApiServer, as_on_device
 from testbed.baselines.host_driven_core import EngineCore
-from testbed.baselines.host_driven_device import ILLEGAL_ADDRESS, INVALID_VALUE, LAUNCH_FAILURE, LaunchedDevice
+from testbed.baselines.host_driven_device import LaunchedDevice
 from testbed.baselines.host_driven_parameters import HostCosts, HostDrivenParameters, host_costs
 from testbed.baselines.host_driven_states import CoreState, WorkerState
 from testbed.baselines.host_driven_worker import Worker
@@ -28,6 +28,7 @@ from testbed.baselines.host_messages import (
 from testbed.events.schema import DeviceFaulted, RequestAbandoned, TokensSampled
 from testbed.machine import Compute, Deliver, Effect, Emit, Machine, Message, UnexpectedMessage
 from testbed.serving.cost_model import CostModel, StepTime, read_profile
+from testbed.serving.device_faults import ILLEGAL_ADDRESS, INVALID_VALUE, LAUNCH_FAILURE
 from testbed.serving.device_messages import ON_DEVICE, LaunchStep, StepDone, StepFailed
 from testbed.serving.engine import Engine, Lane
 from testbed.serving.executor import Ended
