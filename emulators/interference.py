@@ -222,7 +222,7 @@ def forked(count: int, piece: Callable[[], float]) -> Iterator[float]:
                 os.waitpid(pid, 0)
 
 
-def _fork(counts: memoryview, number: int, piece: Callable[[], float]) -> int:
+def _fork(counts: memoryview[float], number: int, piece: Callable[[], float]) -> int:
     parent = os.getpid()
     pid = os.fork()
     if pid == 0:

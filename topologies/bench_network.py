@@ -16,6 +16,7 @@ from topologies.fabric import Fabric
 from topologies.hardware import Lending
 from topologies.host_watch import HostWatch
 from topologies.lane_desk import LaneDesk
+from topologies.mitigations import HUGE_PAGES_ENVIRONMENT
 from topologies.naming import Names
 from topologies.node_storage import FOLDER_VARIABLE, NodeStorage
 from topologies.probe import probe
@@ -144,6 +145,8 @@ class BenchNetwork:
         chunks = self._storage.folder(node)
         if chunks is not None:
             found[FOLDER_VARIABLE] = str(chunks)
+        if node.processes and "huge_pages" in self.plan.mitigations:
+            found |= HUGE_PAGES_ENVIRONMENT
         return python_environment(found)
 
     def _start_containers(self, folder: Path) -> dict[str, int]:

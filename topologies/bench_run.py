@@ -36,7 +36,6 @@ from topologies.host_watch import HostWatch
 from topologies.last_attempt import put_aside
 from topologies.meters import CpuMeter, LinkMeter, packet_budget
 from topologies.naming import Names
-from topologies.neighbours import Neighbours
 from topologies.process_meter import ProcessMeter
 from topologies.processes import ProcessTable, cpu_sets, die_with_parent
 from topologies.registry import RunRecord, RunRegistry, mark_of, registered, registry_lock
@@ -44,6 +43,7 @@ from topologies.request_count import RequestCount, planned_requests
 from topologies.run_ends import BenchFault, BenchResult, FolderTaken, HostCannot, RunCancelled
 from topologies.run_storage import storage_fault
 from topologies.stages import FOLLOWS, Stage
+from topologies.surroundings import Surroundings
 
 EPOCH_AHEAD = 100 * MILLISECOND
 READY_PATIENCE_S = 120.0
@@ -62,7 +62,7 @@ class Watch(NamedTuple):
 
     host: HostWatch
     processes: ProcessMeter
-    neighbours: Neighbours
+    surroundings: Surroundings
 
 
 class BenchRun:
@@ -175,8 +175,8 @@ class BenchRun:
         if asked > carried:
             self._say(f"all RoCE ports saturated would be {asked} packets/s, this machine carries {carried}", "warning")
         self._keep_off_hardware(cores)
-        neighbours = Neighbours(self.plan, self.names, table, cpu_sets(self.plan, cores).host)
-        neighbours.prepare(network.docker, network.image)
+        surroundings = Surroundings(self.plan, self.names, network, table, cores)
+        surroundings.prepare()
         self._enter(Stage.NODES)
         self._on_tear_down(lambda: self._end_nodes(nodes))
         nodes.start_captures()
@@ -184,8 +184,8 @@ class BenchRun:
         nodes.start_software()
         self._wait_until_ready(nodes)
         nodes.favour_hardware()
-        self._on_tear_down(lambda: self._end_neighbours(neighbours))
-        for started in neighbours.start(self._check):
+        self._on_tear_down(lambda: self._end_surroundings(surroundings))
+        for started in surroundings.start(self._check):
             self._emit(started)
         host = network.host_watch()
         self._on_tear_down(host.close)
@@ -194,7 +194,7 @@ class BenchRun:
         if self._serve:
             nodes.start_relay()
         self._enter(Stage.RUNNING)
-        self._watch(network, nodes, Watch(host, processes, neighbours))
+        self._watch(network, nodes, Watch(host, processes, surroundings))
 
     def _keep_off_hardware(self, cores: tuple[int, ...]) -> None:
         """The bench, and what it starts without a place of its own, stays on the hosts' cores from here on."""
@@ -265,7 +265,7 @@ class BenchRun:
             while faults and self._now() >= faults[0].at and not self._serve:
                 self._befall(nodes, faults.popleft())
             nodes.check_all_run(done=[name for name in finite if self._has(f"{name}.done")])
-            watch.neighbours.check_all_run()
+            watch.surroundings.check_all_run()
             for event in desk.look(self._say):
                 self._emit(event)
             watch.processes.look()
@@ -306,12 +306,12 @@ class BenchRun:
         self._say(f"{fault.kind} {fault.node}: the experiment asks for it", "warning")
 
     def _measure(self, links: LinkMeter, cpu: CpuMeter, watch: Watch, *, last: bool = False) -> None:
-        beside = watch.neighbours.measure(now=last)
+        beside = watch.surroundings.measure(last=last)
         for event in (*links.measure(), cpu.measure(), *watch.processes.measure(), *watch.host.look(), *beside):
             self._emit(event)
 
-    def _end_neighbours(self, neighbours: Neighbours) -> None:
-        for event in neighbours.end():
+    def _end_surroundings(self, surroundings: Surroundings) -> None:
+        for event in surroundings.end():
             self._emit(event)
 
     def _end_nodes(self, nodes: BenchNodes) -> None:

@@ -173,6 +173,7 @@ class Neighbours:
 
     def _spec(self, neighbour: NeighbourPlan, number: int, threads: int, image: str) -> ContainerSpec:
         each = neighbour.working_set_mib + _PER_THREAD_MIB
+        folder = self._names.neighbour_folder(neighbour.name, number)
         libraries = [Mount(Path(path)) for path in site_packages() if not Path(path).is_relative_to(SOURCE)]
         return ContainerSpec(
             name=self._names.neighbour(neighbour.name, number),
@@ -181,7 +182,7 @@ class Neighbours:
             hostname=f"{neighbour.name}-{number}",
             cpus=self._cpus,
             memory_mib=_OWN_MIB + threads * each,
-            mounts=(Mount(SOURCE), *libraries, Mount(self._names.neighbour_folder(neighbour.name, number), writable=True)),
+            mounts=(Mount(SOURCE), *libraries, Mount(folder, writable=True)),
             environment=python_environment(),
         )
 

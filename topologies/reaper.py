@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from topologies import cells, docker_host, hardware, images, node_storage
+from topologies import cells, docker_host, hardware, images, mitigations, node_storage
 from topologies.naming import RUN_ROOT, is_label
 from topologies.programs import run
 from topologies.registry import ProcessMark, RunRegistry, end_processes, registered, registry_lock
@@ -30,7 +30,7 @@ class Leftover(NamedTuple):
 
     label: str
     kind: str
-    """interface (given back, not removed), process, cell, container, link, mount, record, folder or engine."""
+    """interface (given back, not removed), process, cell, container, link, mount, record, folder, cache group, engine."""
     name: str
 
     def __str__(self) -> str:
@@ -109,6 +109,9 @@ def _of(label: str) -> Iterator[tuple[Leftover, Callable[[], object]]]:
         yield Leftover(label, "link", device), partial(_remove_link, label, device)
     for point in _mounts(registry.folder):
         yield Leftover(label, "mount", str(point)), partial(run, ["umount", str(point)])
+    cache = mitigations.RESCTRL / mitigations.resctrl_group(label)
+    if cache.is_dir():
+        yield Leftover(label, "cache group", str(cache)), cache.rmdir
     for folder in node_storage.lent_folders(registry):
         yield Leftover(label, "folder", str(folder)), partial(shutil.rmtree, folder)
 

@@ -7,11 +7,13 @@ system whose host has no part in serving are None.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import msgspec
 
+from testbed.baselines.mitigations import MITIGATIONS
 from testbed.metrics.host_path import PER_MILLE, PER_MILLION, HostPathState
-from testbed.metrics.neighbours import Neighbour
+from testbed.metrics.neighbours import NeighbourState
 from testbed.metrics.tally import Spread, Tally, pooled, quantile, spread
 from testbed.units import MICROSECOND, SECOND
 
@@ -85,6 +87,16 @@ class NeighbourFigures(msgspec.Struct, frozen=True):
     """CPU time ÷ wall time."""
 
 
+class MitigationFigures(msgspec.Struct, frozen=True):
+    """One mitigation, beside what the paper found of it."""
+
+    applied: bool
+    detail: str
+    reserved_cores: float
+    paper: str
+    price: str
+
+
 def host_figures(trials: Sequence[HostPathState]) -> HostFigures | None:
     """The figures of all trials together; None where no trial has a host that works."""
     trials = [trial for trial in trials if trial.step.n or trial.gap.n]
@@ -111,11 +123,23 @@ def host_figures(trials: Sequence[HostPathState]) -> HostFigures | None:
     )
 
 
-def neighbour_figures(trials: Sequence[Mapping[str, Neighbour]]) -> dict[str, NeighbourFigures]:
+def mitigation_figures(trials: Sequence[NeighbourState]) -> dict[str, MitigationFigures]:
+    """Each mitigation; one that could not be put in force in some repeat was not in force."""
+    found: dict[str, MitigationFigures] = {}
+    for name, row in ((name, row) for trial in trials for name, row in trial.protections.items()):
+        if name not in found or not row.applied:
+            told = MITIGATIONS.get(name)
+            found[name] = MitigationFigures(
+                row.applied, row.detail, row.reserved_cores, told.paper if told else "", told.price if told else ""
+            )
+    return found
+
+
+def neighbour_figures(trials: Sequence[NeighbourState]) -> dict[str, NeighbourFigures]:
     """Each neighbour over all trials together."""
     found: dict[str, NeighbourFigures] = {}
-    for name in dict.fromkeys(name for trial in trials for name in trial):
-        rows = [trial[name] for trial in trials if name in trial]
+    for name in dict.fromkeys(name for trial in trials for name in trial.found):
+        rows = [trial.found[name] for trial in trials if name in trial.found]
         wall = sum(row.interval for row in rows)
         found[name] = NeighbourFigures(
             kind=rows[0].kind,
@@ -129,8 +153,12 @@ def neighbour_figures(trials: Sequence[Mapping[str, Neighbour]]) -> dict[str, Ne
     return found
 
 
-def host_lines(host: HostFigures | None, neighbours: Mapping[str, NeighbourFigures]) -> Iterator[tuple[str, str]]:
-    """Both in words, a heading and a line each."""
+def host_lines(
+    host: HostFigures | None,
+    neighbours: Mapping[str, NeighbourFigures],
+    mitigations: Mapping[str, MitigationFigures] = MappingProxyType({}),
+) -> Iterator[tuple[str, str]]:
+    """All in words, a heading and a line each."""
     if host is not None:
         step, inflation, gap = host.step_us, host.inflation, host.launch_gap_us
         yield "host step", (
@@ -152,6 +180,13 @@ def host_lines(host: HostFigures | None, neighbours: Mapping[str, NeighbourFigur
             f"{name}: {row.program} in {row.threads} threads, {row.containers} containers: {_number(row.rate, 2)} "
             f"{row.unit}/s on {_number(row.cores, 2)} cores"
         )
+
+
+    for name, means in mitigations.items():
+        state = "in force" if means.applied else "NOT in force"
+        cores = f", {means.reserved_cores:g} cores reserved" if means.reserved_cores else ""
+        paper = f"; the paper: {means.paper}" if means.paper else ""
+        yield "protected", f"{name} {state}{cores}: {means.detail}{paper}; price: {means.price}"
 
 
 def _pooled(trials: Sequence[HostPathState], name: str) -> Tally:

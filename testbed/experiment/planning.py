@@ -28,7 +28,7 @@ from testbed.experiment.packet_budget import (
     true_rates,
 )
 from testbed.experiment.plan import CapturePlan, CpuSet, FaultPlan, NeighbourPlan, NodePlan, Plan
-from testbed.experiment.spec import Spec
+from testbed.experiment.spec import Spec, SystemSpec
 from testbed.experiment.sweep import Place
 from testbed.network.wire_profile import MODELLED, WireProfile
 from testbed.units import GBIT_PER_S, from_microseconds, from_seconds, serialization_time
@@ -60,6 +60,8 @@ def compile_plan(
     system = spec.systems[place.system]
     row = SYSTEMS[system.kind]
     parameters = msgspec.convert(system.parameters, row.parameters)
+    if clock == "wall" and row.simulated_only is not None and (names := row.simulated_only(parameters)):
+        raise ValueError(f"systems.{place.system}: {', '.join(names)}: a model that no emulation has; run it on sim")
     outlines = row.plan_nodes(parameters)
     seed = place.seed(spec.seed)
     # A simulation has true rates and true time; only an emulation must stretch them. Images of KV are made smaller
@@ -84,8 +86,7 @@ def compile_plan(
         path_mtu=spec.network.compute.path_mtu,
         fabrics=fabrics,
         nodes=tuple(
-            _node(outline, system.cores.get(outline.role, outline.cores), ports, pairs, seed, byte_scale)
-            for outline in outlines
+            _node(outline, _cores(system, outline), ports, pairs, seed, byte_scale) for outline in outlines
         ),
         parameters=system.parameters,
         workload=msgspec.to_builtins(spec.workload),
@@ -110,6 +111,7 @@ def compile_plan(
             *(row.notes(parameters, rates) if row.notes is not None else ()),
             *_dilation_notes(dilation, outlines),
             *hardware_notes(spec.hardware, clock),
+            *_surroundings_notes(system, outlines, clock),
         ),
         neighbours=tuple(
             NeighbourPlan(name, each.kind, each.threads, each.containers, each.working_set_mib)
@@ -162,6 +164,23 @@ def _dilation_notes(dilation: float, outlines: tuple[NodeOutline, ...]) -> list[
     return [f"{words}: a piece of 1 ms takes {1 / dilation:.3g} ms of true time; figures need a dilation of 1"]
 
 
+def _surroundings_notes(system: SystemSpec, outlines: tuple[NodeOutline, ...], clock: str) -> list[str]:
+    """What is about one system: neighbours, other cores than its own choice."""
+    if clock == "simulated":
+        return [f"{name}: under the simulated clock nothing of it is modelled" for name in system.mitigations
+                if name != "pinning"]  # fmt: skip
+    chosen = {outline.role: _cores(system, outline) for outline in outlines}
+    notes = []
+    if "reserved" in chosen.values():
+        who = ", ".join(role for role, cores in chosen.items() if cores == "reserved")
+        notes.append(f"{who} on reserved cores, which no neighbour may use and which cannot be sold: a core of its own "
+                     "where the bench has three or more; of two the hardware's, whose silicon goes first")  # fmt: skip
+    moved = [outline.role for outline in outlines if outline.cores == "hardware" and chosen[outline.role] != "hardware"]
+    if moved:
+        notes.append(f"{', '.join(moved)} on cores of the host: no silicon of its own, and its lateness is not judged")
+    return notes
+
+
 def _image_notes(byte_scale: int, *, images: bool) -> list[str]:
     if not images or byte_scale == 1:
         return []
@@ -187,6 +206,12 @@ def _node(
         host_design=outline.host_design,
         silicon=outline.role != "host" and cores in ("hardware", outline.cores),
     )
+
+
+def _cores(system: SystemSpec, outline: NodeOutline) -> CpuSet:
+    """Pinning is cores of their own for the processes of a host that serves."""
+    pinned = "pinning" in system.mitigations and outline.processes and outline.cores == "host"
+    return system.cores.get(outline.role, "reserved" if pinned else outline.cores)
 
 
 def _misfits(spec: Spec) -> list[Complaint]:

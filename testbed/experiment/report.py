@@ -143,8 +143,8 @@ def _system(name: str, system: SystemSummary) -> Iterator[str]:
     )
     if system.energy is not None:
         yield f"  energy      {energy_words(system.energy)}"
-    for head, words in (*host_lines(system.host, system.neighbours), *recovery_lines(system.recovery)):
-        yield f"  {head:<12}{words}"
+    for head, words in (*host_lines(system.host, system.neighbours, system.mitigations), *recovery_lines(system.recovery)):
+        yield from _wrapped(f"{head:<12}{words}", "  ")
     lag = system.send_lag_ms
     if lag.n:
         at = f"p99 {number(lag.p99, 3)}" if lag.p99 is not None else f"worst {number(lag.worst, 3)}"

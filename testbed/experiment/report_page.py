@@ -103,7 +103,7 @@ def _environment() -> jinja2.Environment:
         "decimal": decimal,
         "energy": energy_words,
         "host_lines": lambda system: (
-            *host_lines(system.host, system.neighbours),
+            *host_lines(system.host, system.neighbours, system.mitigations),
             *recovery_lines(system.recovery),
         ),
         "ms": lambda time: report.NONE if time is None else f"{milliseconds(time):,.3f}",

@@ -21,7 +21,14 @@ from testbed.experiment.agentic_summary import agentic_figures
 from testbed.experiment.energy_figures import EnergyFigures, EnergyResults, energy_figures
 from testbed.experiment.expectations import Expectation, evaluate, split_bounds
 from testbed.experiment.front_end_view import of_front_end, seen_by_front_end
-from testbed.experiment.host_figures import HostFigures, NeighbourFigures, host_figures, neighbour_figures
+from testbed.experiment.host_figures import (
+    HostFigures,
+    MitigationFigures,
+    NeighbourFigures,
+    host_figures,
+    mitigation_figures,
+    neighbour_figures,
+)
 from testbed.experiment.recovery_figures import RecoveryFigures, recovery_figures
 from testbed.experiment.request_totals import RequestTotals, request_totals
 from testbed.experiment.run_facts import NO_FACTS, RunFacts
@@ -43,7 +50,7 @@ from testbed.metrics.latency import (
     latencies,
     measured,
 )
-from testbed.metrics.neighbours import Neighbour
+from testbed.metrics.neighbours import NeighbourState
 from testbed.metrics.outcome import StoryState
 from testbed.metrics.recovery import RecoveryState
 from testbed.metrics.requests import Exchange, count_requests
@@ -82,7 +89,7 @@ class TrialResults(NamedTuple):
     """Which repeat of the experiment, from 0."""
     energy: EnergyState
     host_path: HostPathState
-    neighbours: dict[str, Neighbour]
+    neighbours: NeighbourState
     recovery: RecoveryState
     beside: bool
     """Whether neighbours were beside it."""
@@ -149,6 +156,8 @@ class SystemSummary(AgenticFigures, frozen=True, kw_only=True):
     """The host's part in serving; None where it has none."""
     neighbours: dict[str, NeighbourFigures]
     """What the tenants beside it got done."""
+    mitigations: dict[str, MitigationFigures]
+    """What was to protect it from them."""
     """Modelled, of the whole run; None where no GPU ran a graph."""
 
 
@@ -273,6 +282,7 @@ def summarise_system(trials: Sequence[TrialResults], selection: Selection) -> Sy
         publish_to_client_ms=_pooled_hops([trial.hops.publish_to_client for trial in trials], PUBLISH_TO_CLIENT),
         host=host_figures([trial.host_path for trial in trials]),
         neighbours=neighbour_figures([trial.neighbours for trial in trials]),
+        mitigations=mitigation_figures([trial.neighbours for trial in trials]),
         recovery=recovery_figures([trial.recovery for trial in trials]),
         energy=energy_figures([EnergyResults(one.energy, one.exchanges or one.served, one.beside) for one in trials]),
         **msgspec.structs.asdict(agentic_figures([trial.agentic for trial in trials])),

@@ -1,14 +1,14 @@
 """What the tenants beside a run got done, and the CPU time that they had: co-location is about both.
 
-It knows `neighbour.started` and `neighbour.measured`, not what runs them. What was done before the epoch (their warming
-up) does not count.
+With them stands what protects the server from them. It knows events, not what runs them. What was done before the epoch
+(their warming up) does not count.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from testbed.events.host_events import NeighbourMeasured, NeighbourStarted
+from testbed.events.host_events import MitigationApplied, NeighbourMeasured, NeighbourStarted
 from testbed.events.log import Record
 from testbed.machine import Event
 from testbed.units import Nanoseconds
@@ -28,17 +28,26 @@ class Neighbour(msgspec.Struct):
     cpu: Nanoseconds = 0
 
 
+class Protection(msgspec.Struct):
+    """One mitigation."""
+
+    applied: bool
+    detail: str
+    reserved_cores: float
+
+
 class NeighbourState(msgspec.Struct):
     """By name."""
 
     found: dict[str, Neighbour] = {}
+    protections: dict[str, Protection] = {}
 
 
 class NeighbourFold:
     """Adds up what each neighbour did."""
 
     state = NeighbourState
-    takes: frozenset[type[Event]] = frozenset({NeighbourStarted, NeighbourMeasured})
+    takes: frozenset[type[Event]] = frozenset({NeighbourStarted, NeighbourMeasured, MitigationApplied})
 
     def start(self) -> NeighbourState:
         """None yet."""
@@ -55,8 +64,11 @@ class NeighbourFold:
                 row.done = round(row.done + event.done, 6)
                 row.interval += event.interval
                 row.cpu += event.cpu
+            case MitigationApplied(name=name) as event:
+                state.protections[name] = Protection(event.applied, event.detail, event.reserved_cores)
         return state
 
-    def result(self, state: NeighbourState) -> dict[str, Neighbour]:
-        """By name."""
-        return {name: msgspec.structs.replace(row) for name, row in state.found.items()}
+    def result(self, state: NeighbourState) -> NeighbourState:
+        """The state itself, apart from what is still to come."""
+        found = {name: msgspec.structs.replace(row) for name, row in state.found.items()}
+        return NeighbourState(found, dict(state.protections))
