@@ -90,4 +90,4 @@ def host_costs(parameters: HostDrivenParameters, folder: Path = PROFILES) -> Hos
     told = {name: getattr(parameters, name) for name in OVERRIDES if getattr(parameters, name) is not None}
     loop = msgspec.structs.replace(loops.loops[parameters.shape], **told)
     factor = parameters.orchestration
-    return HostCosts(loop, loops.orchestration[parameters.model] if factor is None else factor)
+    return HostCosts(loop, loops.factor(parameters.shape, parameters.served_model()) if factor is None else factor)

@@ -6,23 +6,26 @@ after a token is published is worked out here, once for all requests, from the s
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from testbed.baselines.host_driven_parameters import HostCosts, HostDrivenParameters, host_costs
 from testbed.blink.parameters import BlinkParameters
-from testbed.blink.provisioning import provision
 from testbed.clocks.pcie import LATENCY
 from testbed.serving.cost_model import PROFILES, CostModel, read_profile
+from testbed.serving.graph_cache import PREFILL, GraphCache, GraphGrid, sequences_up_to
 from testbed.serving.host_work import Contention
 from testbed.serving.iteration import NO_END, QUIET, Disturbance, Driver, Limits, Outcome, StepTables, serve
 from testbed.serving.iteration_tables import step_tables
+from testbed.serving.provisioning import provision
 from testbed.units import MICROSECOND, MILLISECOND, Nanoseconds
 
+Parameters: TypeAlias = BlinkParameters | HostDrivenParameters
 Integers = npt.NDArray[np.int64]
 
 FRONT_DELAY: Nanoseconds = 30 * MICROSECOND
@@ -72,12 +75,23 @@ class IteratedSystem(NamedTuple):
 
 
 def iterated(
-    parameters: BlinkParameters | HostDrivenParameters, costs: HostCosts | None = None, folder: Path = PROFILES
+    parameters: Parameters,
+    costs: HostCosts | None = None,
+    *,
+    context: int | None = None,
+    engine_time: float = 1.0,
+    folder: Path = PROFILES,
 ) -> IteratedSystem:
-    """The system of these parameters; `costs` in place of the shape's own where it is driven by the host."""
+    """The system of these parameters; `costs` in place of the shape's own where it is driven by the host.
+
+    `context` is the longest sequence that graphs are captured for, in place of the model's own; `engine_time` is how
+    many times the tables' times an engine takes.
+    """
+    tables, limits = _engine(parameters, context, folder)
+    tables = tables.scaled(engine_time)
     if isinstance(parameters, BlinkParameters):
-        return _resident(parameters, folder)
-    return _host_driven(parameters, costs or host_costs(parameters, folder), folder)
+        return _resident(parameters, tables, limits)
+    return _host_driven(parameters, costs or host_costs(parameters, folder), tables, limits)
 
 
 def disturbance(contention: Contention | None, rng: Random) -> Disturbance:
@@ -93,8 +107,7 @@ def disturbance(contention: Contention | None, rng: Random) -> Disturbance:
     )
 
 
-def _resident(parameters: BlinkParameters, folder: Path) -> IteratedSystem:
-    tables, limits = _engine(parameters, folder)
+def _resident(parameters: BlinkParameters, tables: StepTables, limits: Limits) -> IteratedSystem:
     scan = parameters.scan_cost
     driver = Driver(
         launch=parameters.fire_and_forget_cost,
@@ -111,8 +124,9 @@ def _resident(parameters: BlinkParameters, folder: Path) -> IteratedSystem:
                           FRONT_DELAY + poll)  # fmt: skip
 
 
-def _host_driven(parameters: HostDrivenParameters, costs: HostCosts, folder: Path) -> IteratedSystem:
-    tables, limits = _engine(parameters, folder)
+def _host_driven(
+    parameters: HostDrivenParameters, costs: HostCosts, tables: StepTables, limits: Limits
+) -> IteratedSystem:
     loop = costs.loop
     driver = Driver(
         launch=costs.launch() + LATENCY,
@@ -130,7 +144,12 @@ def _host_driven(parameters: HostDrivenParameters, costs: HostCosts, folder: Pat
     )
 
 
-def _engine(parameters: BlinkParameters | HostDrivenParameters, folder: Path) -> tuple[StepTables, Limits]:
+@lru_cache(maxsize=64)
+def _engine(parameters: Parameters, context: int | None, folder: Path) -> tuple[StepTables, Limits]:
     cost_model = CostModel(read_profile(parameters.served_model().profile, folder))
+    graphs = parameters.graphs()
+    if context is not None:
+        longer = GraphGrid(PREFILL, (1,), sequences_up_to(context))
+        graphs = GraphCache(longer, graphs.decode, graphs.bytes_per_graph)
     limits = Limits(parameters.max_batch, parameters.prefills_per_pause, provision(parameters).kv_blocks)
-    return step_tables(cost_model, parameters.graphs()), limits
+    return step_tables(cost_model, graphs), limits

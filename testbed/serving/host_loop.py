@@ -2,8 +2,8 @@
 
 Every system here shares policy, KV pool, cost model and sampler (`testbed.serving`); a host loop says what it costs to
 have them on the host's CPU. The two fitted figures of a loop, and the one of a model, come from
-fixtures/profiles/host-loops.toml, which says how they were fitted; the rest is published or counted, each with its
-source there. It knows no machine and no clock.
+fixtures/profiles/host-loops.toml, which says how they were fitted; the rest is published, counted or chosen, each with
+its source there. It knows no machine and no clock.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from testbed.serving.cost_model import PROFILES, ProfileError
+from testbed.serving.models import Model
 from testbed.units import MICROSECOND, Nanoseconds
 
 HOST_LOOPS = "host-loops.toml"
@@ -31,8 +32,8 @@ class HostLoop(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     serial_us: float
     """Fitted. Host work of a step while the GPU waits for it: from the tokens' arrival to the next launch."""
     hidden_us: float
-    """Fitted. Host work of a step that is done beside the GPU's step where `overlapped`, and while the GPU waits
-    where not; what does not fit behind the step makes the GPU wait."""
+    """Host work of a step that is done beside the GPU's step where `overlapped`, and while the GPU waits where not;
+    what does not fit behind the step makes the GPU wait. Chosen: while it fits, it moves no figure to be fitted to."""
     per_request_us: float
     """Of each sequence in the batch, in each step."""
     per_prefill_us: float
@@ -41,6 +42,8 @@ class HostLoop(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Launch of a graph from the host. Blink summary: 11 to 17 us."""
     tokenise_us_per_token: float
     detokenise_us_per_token: float
+    experts: float = 1.0
+    """Fitted. How many times a step's host work is that of a dense model's where the model has experts."""
 
     def step_work(self, batch: int, orchestration: float) -> tuple[Nanoseconds, Nanoseconds]:
         """(serial, hidden) work of one decode step for `batch` sequences on a model of that orchestration factor."""
@@ -57,7 +60,13 @@ class HostLoops(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     loops: dict[str, HostLoop]
     """By name: vllm, sglang, tensorrt-llm."""
     orchestration: dict[str, float]
-    """Fitted, one a model: how many times a step's host work is Llama-3 8B's. By name of the model."""
+    """How many times a step's host work is Llama-3 8B's, besides `HostLoop.experts`. By name of the model."""
+    engine_time: dict[str, float] = {}
+    """Fitted, one a model: how many times its step-time table its engine takes in the paper. By name of the model."""
+
+    def factor(self, loop: str, model: Model) -> float:
+        """How many times a step's host work of `loop` is with `model`. Raises KeyError."""
+        return self.orchestration[model.name] * (self.loops[loop].experts if model.experts else 1.0)
 
 
 def read_host_loops(folder: Path = PROFILES) -> HostLoops:

@@ -1,0 +1,172 @@
+"""Fits engines and host loops to Blink's isolated table: two figures a system at most, one a model.
+
+Fitted: the cap of the batch (Blink's; all four systems share it), for each model how long its engine takes beside the
+step-time table, for each host-driven system the host work of a step and how many times that it is where the model has
+experts. All else is published or chosen beforehand (`testbed.experiment.paper_load`, fixtures/profiles).
+The loss is Cauchy's, of the logarithms of ours over the paper's, with 20 % as its scale: squares for what is near, and
+little more for what is far than for what is further, so that figures which contradict the rest stand out instead of
+bending what agrees. Searches are over grids that are drawn closer, so
+the same table gives the same fit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from testbed.baselines.host_driven_parameters import HostCosts, HostDrivenParameters, Shape
+from testbed.blink.parameters import BlinkParameters
+from testbed.experiment.iteration_systems import IteratedSystem, iterated
+from testbed.experiment.paper import Paper
+from testbed.experiment.paper_load import SEEDS, Evaluated, evaluate
+from testbed.serving.host_loop import HostLoops
+from testbed.serving.host_work import Contention
+from testbed.serving.models import MODELS
+from testbed.workload.lengths import ShareGpt
+
+BLINK = "blink"
+SHAPES: tuple[Shape, ...] = ("tensorrt-llm", "vllm", "sglang")
+SYSTEMS = (BLINK, *SHAPES)
+NAMES = {"Blink": BLINK, "TensorRT-LLM 1.1.0": "tensorrt-llm", "vLLM 0.13.0": "vllm", "SGLang 0.5.8": "sglang"}
+"""Name in the paper's tables → ours."""
+BATCHES = (64, 80, 96, 112, 128)
+"""Caps of the batch that the fit chooses among: multiples of sixteen."""
+CONTEXT = 40_960
+"""Tokens that graphs are captured for: Qwen-3's context, taken for every model."""
+
+_SCALE = math.log(1.2)
+"""What counts as near."""
+
+Figures: TypeAlias = tuple[float, float, float]
+Table: TypeAlias = Mapping[tuple[str, str], Figures]
+"""(model, system) → P99 TTFT ms, P99 TPOT ms, saturation requests/s."""
+
+
+class Fitted(msgspec.Struct, frozen=True):
+    """All that is fitted."""
+
+    max_batch: int
+    engine_time: dict[str, float]
+    """By model: the engine's times over the table's."""
+    serial_us: dict[str, float]
+    """By shape."""
+    experts: dict[str, float]
+    """By shape: a step's host work on a model with experts, over that on one without."""
+
+    def factor(self, shape: str, model: str) -> float:
+        """How many times a dense model's host work a step has."""
+        return self.experts[shape] if MODELS[model].experts else 1.0
+
+
+def isolated_table(paper: Paper) -> dict[tuple[str, str], Figures]:
+    """The paper's table "below saturation". Raises ValueError where there is none."""
+    for table in paper.tables:
+        if table.name == "below saturation":
+            rows = {(row.model, NAMES[row.system]): row.values for row in table.rows}
+            return {key: (values[0], values[1], values[2]) for key, values in rows.items()}
+    raise ValueError("the paper has no table 'below saturation'")
+
+
+def system_of(name: str, model: str, fitted: Fitted, loops: HostLoops) -> IteratedSystem:
+    """`name` of `SYSTEMS` with `model`. Raises KeyError for another name."""
+    scale = fitted.engine_time[model]
+    if name == BLINK:
+        return iterated(BlinkParameters(model=model, max_batch=fitted.max_batch), context=CONTEXT, engine_time=scale)
+    loop = msgspec.structs.replace(loops.loops[name], serial_us=fitted.serial_us[name])
+    shape: Shape = next(shape for shape in SHAPES if shape == name)
+    parameters = HostDrivenParameters(model=model, shape=shape, max_batch=fitted.max_batch)
+    costs = HostCosts(loop, fitted.factor(name, model))
+    return iterated(parameters, costs, context=CONTEXT, engine_time=scale)
+
+
+def evaluated(
+    name: str,
+    model: str,
+    fitted: Fitted,
+    loops: HostLoops,
+    *,
+    contention: Contention | None = None,
+    law: ShareGpt | None = None,
+    seeds: Sequence[int] = SEEDS,
+) -> Evaluated:
+    """One system with one model under the paper's load."""
+    found = system_of(name, model, fitted, loops)
+    return evaluate(found, model, law=law, contention=contention, seeds=seeds)
+
+
+def distance(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """Cauchy's loss of the logarithms of the ratios, summed."""
+    off = (math.log(one / other) / _SCALE for one, other in zip(ours, theirs, strict=True))
+    return math.fsum(math.log1p(value**2) for value in off)
+
+
+class Fit:
+    """One fit to one table."""
+
+    def __init__(self, table: Table, loops: HostLoops, seeds: Sequence[int] = SEEDS) -> None:
+        self._table = table
+        self._loops = loops
+        self._seeds = seeds
+        self.models = sorted({model for model, _ in table})
+
+    def best(self) -> Fitted:
+        """The batch and the engines by Blink's rows, the loops by theirs, and both once more by all rows."""
+        fitted = min(map(self._with_batch, BATCHES), key=lambda tried: self._loss(tried, (BLINK,), self.models))
+        for systems in ((), SYSTEMS):
+            if systems:
+                fitted = self._engines(fitted, systems)
+            for shape in SHAPES:
+                fitted = self._loop(shape, fitted)
+        return fitted
+
+    def _with_batch(self, batch: int) -> Fitted:
+        return self._engines(Fitted(batch, dict.fromkeys(MODELS, 1.0), {}, {}), (BLINK,))
+
+    def _engines(self, fitted: Fitted, systems: Sequence[str]) -> Fitted:
+        for model in self.models:
+
+            def of(scale: float, fitted: Fitted = fitted, model: str = model) -> Fitted:
+                return msgspec.structs.replace(fitted, engine_time={**fitted.engine_time, model: scale})
+
+            def loss(scale: float, of: Callable[[float], Fitted] = of, model: str = model) -> float:
+                return self._loss(of(scale), systems, (model,))
+
+            fitted = of(least(loss, 0.7, 1.5))
+        return fitted
+
+    def _loop(self, shape: str, fitted: Fitted) -> Fitted:
+        dense = [model for model in self.models if not MODELS[model].experts]
+        with_experts = [model for model in self.models if MODELS[model].experts]
+
+        def of(serial: float, experts: float) -> Fitted:
+            return msgspec.structs.replace(
+                fitted,
+                serial_us={**fitted.serial_us, shape: serial},
+                experts={**fitted.experts, shape: experts},
+            )
+
+        serial = least(lambda value: self._loss(of(value, 1.0), (shape,), dense), 50.0, 20_000.0)
+        experts = 1.0
+        if with_experts:
+            experts = least(lambda value: self._loss(of(serial, value), (shape,), with_experts), 0.5, 30.0)
+        return of(serial, experts)
+
+    def _loss(self, fitted: Fitted, systems: Sequence[str], models: Sequence[str]) -> float:
+        return math.fsum(
+            distance(evaluated(name, model, fitted, self._loops, seeds=self._seeds).figures, self._table[model, name])
+            for name in systems
+            for model in models
+        )
+
+
+def least(function: Callable[[float], float], low: float, high: float, *, points: int = 7, rounds: int = 4) -> float:
+    """Where `function` is least between two positive bounds: a geometric grid, drawn closer `rounds` times."""
+    best = low
+    for _ in range(rounds):
+        step = math.pow(high / low, 1 / (points - 1))
+        best = min((low * math.pow(step, place) for place in range(points)), key=function)
+        low, high = max(low, best / step), min(high, best * step)
+    return best
