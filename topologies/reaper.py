@@ -30,7 +30,8 @@ class Leftover(NamedTuple):
 
     label: str
     kind: str
-    """interface (given back, not removed), process, cell, container, link, mount, record, folder, cache group, engine."""
+    """interface (given back, not removed), process, cell, container, link, mount, record, folder, cache group, engine.
+    """
     name: str
 
     def __str__(self) -> str:

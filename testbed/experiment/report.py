@@ -143,7 +143,8 @@ def _system(name: str, system: SystemSummary) -> Iterator[str]:
     )
     if system.energy is not None:
         yield f"  energy      {energy_words(system.energy)}"
-    for head, words in (*host_lines(system.host, system.neighbours, system.mitigations), *recovery_lines(system.recovery)):
+    around = host_lines(system.host, system.neighbours, system.mitigations)
+    for head, words in (*around, *recovery_lines(system.recovery)):
         yield from _wrapped(f"{head:<12}{words}", "  ")
     lag = system.send_lag_ms
     if lag.n:
