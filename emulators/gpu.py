@@ -8,6 +8,7 @@ the plan has a real accelerator for the node, the graphs are computed and timed 
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import Path
 
 from emulators import host_launched_gpu
@@ -21,7 +22,7 @@ from testbed.events.fidelity_events import HardwareEngaged
 from testbed.experiment.assembly import assemble_node, parameters_of
 from testbed.experiment.outlines import Surroundings
 from testbed.serving.text_model import bundled_text_model
-from testbed.serving.tokens import deepseek_vocabulary
+from testbed.serving.tokens import Vocabulary, deepseek_vocabulary
 
 
 def build(run: NodeRun) -> None:
@@ -31,7 +32,7 @@ def build(run: NodeRun) -> None:
         host_launched_gpu.build(run, executor)
         return
     ask_for_turns(ACCELERATOR_TURN)
-    assembly = assemble_node(run.plan, run.name, Surroundings(run.memories, deepseek_vocabulary(), executor))
+    assembly = assemble_node(run.plan, run.name, Surroundings(run.memories, _vocabulary(), executor))
     run.attach(assembly.machines, assembly.accelerator)
     wait_for_provisions(run)
 
@@ -52,9 +53,14 @@ def _open_device(run: NodeRun) -> DeviceExecutor | None:
     return executor
 
 
+@cache
+def _vocabulary() -> Vocabulary:
+    return deepseek_vocabulary()
+
+
 def load() -> None:
     """What every scheduler's process needs and takes long: words, and the model of what they say."""
-    bundled_text_model(deepseek_vocabulary())
+    bundled_text_model(_vocabulary())
 
 
 if __name__ == "__main__":
