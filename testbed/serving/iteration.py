@@ -77,7 +77,7 @@ class Driver(NamedTuple):
     overlapped: bool = False
     """Whether a step is decided before the tokens of the one ahead of it are known: `update` runs beside the graph."""
     one_process: bool = False
-    """Whether `serial` and `update` share a thread, so that neither begins before the other ends."""
+    """Whether `serial` and `update` share a thread, so that one waits for the other."""
     window: int = 0
     """Launches of one execution of the driver, 0 for no limit (CUDA: 120 from a device graph)."""
     relaunch: int = 0
@@ -286,13 +286,10 @@ def _with_launches(elapsed: Callable[..., Any], publish: Callable[..., Any]) -> 
     ) -> None:  # fmt: skip
         """Launches a graph that was decided; tokens of the one before are looked at beside it."""
         waits, decided, done = state[_OPEN] != _NOTHING, state[_DECIDED], state[_DONE]
-        late = waits and decided > done
-        start = max(decided, done)
-        if late and driver.one_process:
-            publish(decided, asked, given, driver, disturbance, state)
-            start, waits = state[_DECIDED], False
-        launched = start + elapsed(driver.serial + before, disturbance, state) + driver.launch
+        launched = max(decided, done) + elapsed(driver.serial + before, disturbance, state) + driver.launch
         if waits:
+            # Tokens are looked at once the next step is launched; a thread of its own that is late does not wait.
+            late = decided > done and not driver.one_process
             publish(decided if late else launched, asked, given, driver, disturbance, state)
         if goes_on:
             state[_EXPOSED] += launched - state[_ENDED_AT]
