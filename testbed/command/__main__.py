@@ -38,6 +38,7 @@ VERBS: dict[str, Verb] = {
     "clean": Verb("remove what dead runs have left on this host", "testbed.command.clean"),
     "bench": Verb("measure this host: slots, rings, RDMA operations, events", "testbed.command.bench"),
     "parity": Verb("run an experiment under both clocks and print how far they are apart", "testbed.command.parity"),
+    "reproduce": Verb("print the tables of Blink's evaluation, ours beside the paper's", "testbed.command.reproduce"),
     "schema": Verb("print the JSON schema of experiment files", "testbed.command.schema"),
 }
 

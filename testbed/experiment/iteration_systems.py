@@ -87,8 +87,7 @@ def iterated(
     `context` is the longest sequence that graphs are captured for, in place of the model's own; `engine_time` is how
     many times the tables' times an engine takes.
     """
-    tables, limits = _engine(parameters, context, folder)
-    tables = tables.scaled(engine_time)
+    tables, limits = _engine(parameters, context, engine_time, folder)
     if isinstance(parameters, BlinkParameters):
         return _resident(parameters, tables, limits)
     return _host_driven(parameters, costs or host_costs(parameters, folder), tables, limits)
@@ -129,9 +128,9 @@ def _host_driven(
 ) -> IteratedSystem:
     loop = costs.loop
     driver = Driver(
-        launch=costs.launch() + LATENCY,
+        launch=LATENCY,
         look=LATENCY,
-        serial=costs.prepare(prefill=False),
+        serial=costs.prepare(prefill=False) + costs.launch(),
         prefill=costs.prepare(prefill=True) - costs.prepare(prefill=False),
         update=costs.update(0),
         update_a_lane=costs.update(1) - costs.update(0),
@@ -145,8 +144,8 @@ def _host_driven(
 
 
 @lru_cache(maxsize=64)
-def _engine(parameters: Parameters, context: int | None, folder: Path) -> tuple[StepTables, Limits]:
-    cost_model = CostModel(read_profile(parameters.served_model().profile, folder))
+def _engine(parameters: Parameters, context: int | None, engine_time: float, folder: Path) -> tuple[StepTables, Limits]:
+    cost_model = CostModel(read_profile(parameters.served_model().profile, folder), engine_time)
     graphs = parameters.graphs()
     if context is not None:
         longer = GraphGrid(PREFILL, (1,), sequences_up_to(context))

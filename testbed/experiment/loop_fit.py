@@ -12,8 +12,8 @@ the same table gives the same fit.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -61,6 +61,19 @@ class Fitted(msgspec.Struct, frozen=True):
         return self.experts[shape] if MODELS[model].experts else 1.0
 
 
+def fitted_of(loops: HostLoops) -> Fitted:
+    """What fixtures/profiles/host-loops.toml has. Raises ValueError where it lacks a fitted figure."""
+    missing = sorted(set(MODELS) - set(loops.engine_time))
+    if missing or loops.max_batch is None:
+        raise ValueError(f"host-loops.toml has no max_batch, or no engine_time for {', '.join(missing) or 'no model'}")
+    return Fitted(
+        loops.max_batch,
+        dict(loops.engine_time),
+        {shape: loops.loops[shape].serial_us for shape in SHAPES},
+        {shape: loops.loops[shape].experts for shape in SHAPES},
+    )
+
+
 def isolated_table(paper: Paper) -> dict[tuple[str, str], Figures]:
     """The paper's table "below saturation". Raises ValueError where there is none."""
     for table in paper.tables:
@@ -103,6 +116,28 @@ def distance(ours: Sequence[float], theirs: Sequence[float]) -> float:
     return math.fsum(math.log1p(value**2) for value in off)
 
 
+class LeftOut(NamedTuple):
+    """What a fit to the other models says of one."""
+
+    model: str
+    fitted: Fitted
+    ours: dict[str, Figures]
+    """By system."""
+
+
+def leave_one_out(table: Table, loops: HostLoops, seeds: Sequence[int] = SEEDS) -> Iterator[LeftOut]:
+    """Each model predicted from a fit to the others: its engine takes the geometric mean of theirs; where it alone has
+    experts, its host work is that of a dense model.
+    """
+    for model in sorted({model for model, _ in table}):
+        others = {key: values for key, values in table.items() if key[0] != model}
+        fitted = Fit(others, loops, seeds).best()
+        scale = math.exp(math.fsum(math.log(fitted.engine_time[name]) for name, _ in others) / len(others))
+        fitted = msgspec.structs.replace(fitted, engine_time={**fitted.engine_time, model: scale})
+        ours = {name: evaluated(name, model, fitted, loops, seeds=seeds).figures for name in SYSTEMS}
+        yield LeftOut(model, fitted, ours)
+
+
 class Fit:
     """One fit to one table."""
 
@@ -115,11 +150,11 @@ class Fit:
     def best(self) -> Fitted:
         """The batch and the engines by Blink's rows, the loops by theirs, and both once more by all rows."""
         fitted = min(map(self._with_batch, BATCHES), key=lambda tried: self._loss(tried, (BLINK,), self.models))
-        for systems in ((), SYSTEMS):
-            if systems:
-                fitted = self._engines(fitted, systems)
-            for shape in SHAPES:
-                fitted = self._loop(shape, fitted)
+        for shape in SHAPES:
+            fitted = self._loop(shape, fitted)
+        fitted = self._engines(fitted, SYSTEMS)
+        for shape in SHAPES:
+            fitted = self._loop(shape, fitted)
         return fitted
 
     def _with_batch(self, batch: int) -> Fitted:

@@ -97,10 +97,13 @@ def evaluate(
     contention: Contention | None = None,
     seeds: Sequence[int] = SEEDS,
 ) -> Evaluated:
-    """Runs every rate. `contention` is what neighbours do to the host; it does nothing to a system that uses none."""
+    """Runs every rate. `contention` is what neighbours do to the host; it does nothing to a system that uses none.
+
+    A rate at which nothing ends within its minute is left out of the percentiles and counts as no throughput.
+    """
     lengths = law_of(model) if law is None else law
-    rows = tuple(_mean([_at(system, rate, seed, lengths, contention) for seed in seeds]) for rate in RATES)
-    working = [row for row in rows if row.rate <= WORKING[model]]
+    rows = tuple(_mean(rate, [_at(system, rate, seed, lengths, contention) for seed in seeds]) for rate in RATES)
+    working = [row for row in rows if row.rate <= WORKING[model] and row.completed]
     beyond = [row for row in rows if row.rate > WORKING[model]]
     return Evaluated(
         rows,
@@ -121,16 +124,18 @@ def asked(rate: int, seed: int, law: ShareGpt) -> tuple[Integers, Integers, Inte
     return sent, np.ascontiguousarray(prompts), np.ascontiguousarray(outputs)
 
 
-def _at(system: IteratedSystem, rate: int, seed: int, law: ShareGpt, contention: Contention | None) -> RateFigures:
+def _at(
+    system: IteratedSystem, rate: int, seed: int, law: ShareGpt, contention: Contention | None
+) -> RateFigures | None:
     sent, prompts, outputs = asked(rate, seed, law)
     noise = disturbance(contention, stream(seed, "contention", rate))
     found = system.serve(sent, prompts, outputs, noise, until=DURATION)
     ended = (found.last >= 0) & (found.last < DURATION)
     if not ended.any():
-        raise ValueError(f"no request of {rate} a second has ended within {DURATION // SECOND} s")
+        return None
     sent, outputs, first, last = sent[ended], outputs[ended], found.first[ended], found.last[ended]
     several = outputs > 1
-    gaps = (last - first)[several] / (outputs[several] - 1)
+    gaps = (last - first)[several] / (outputs[several] - 1) if several.any() else np.zeros(1)
     return RateFigures(
         rate,
         len(sent),
@@ -146,9 +151,14 @@ def _p99(values: npt.NDArray[np.int64] | Floats, weights: Integers) -> float:
     return quantile(values.astype(np.float64), weights, 990, "observed") / MILLISECOND
 
 
-def _mean(rows: Sequence[RateFigures]) -> RateFigures:
-    return RateFigures(rows[0].rate, *(float(np.mean(column)) for column in list(zip(*rows, strict=True))[1:]))
+def _mean(rate: int, found: Sequence[RateFigures | None]) -> RateFigures:
+    rows = [row for row in found if row is not None]
+    if not rows:
+        return RateFigures(rate, 0.0, math.nan, math.nan, math.nan, 0.0, math.nan)
+    return RateFigures(rate, *(float(np.mean(column)) for column in list(zip(*rows, strict=True))[1:]))
 
 
 def _geometric(values: Sequence[float]) -> float:
+    if not values:
+        return math.nan
     return math.exp(math.fsum(math.log(value) for value in values) / len(values))

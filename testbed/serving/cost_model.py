@@ -115,11 +115,22 @@ class StepTime(NamedTuple):
 class CostModel:
     """Answers how long a graph runs, from one profile."""
 
-    def __init__(self, profile: Profile) -> None:
+    def __init__(self, profile: Profile, scale: float = 1.0) -> None:
+        """`scale` multiplies every time of the table: another engine on the same device."""
         self.profile = profile
-        self._prefill = [from_milliseconds(value) for value in profile.prefill.ms]
-        self._decode = [[from_milliseconds(value) for value in row] for row in profile.decode.ms]
+        self._prefill = [from_milliseconds(value * scale) for value in profile.prefill.ms]
+        self._decode = [[from_milliseconds(value * scale) for value in row] for row in profile.decode.ms]
         self._floor = min(self._decode[0][0], self._prefill[0]) // 2
+
+    @property
+    def decode_times(self) -> list[list[Nanoseconds]]:
+        """The decode table, scaled: a row a context, a column a batch."""
+        return [list(row) for row in self._decode]
+
+    @property
+    def floor(self) -> Nanoseconds:
+        """No step takes less."""
+        return self._floor
 
     def prefill(self, tokens: int) -> StepTime:
         """Prefill of one sequence of `tokens` tokens (at least 1)."""

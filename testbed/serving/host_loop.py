@@ -63,6 +63,8 @@ class HostLoops(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How many times a step's host work is Llama-3 8B's, besides `HostLoop.experts`. By name of the model."""
     engine_time: dict[str, float] = {}
     """Fitted, one a model: how many times its step-time table its engine takes in the paper. By name of the model."""
+    max_batch: int | None = None
+    """Fitted, Blink's: cap of the running batch, which all systems share."""
 
     def factor(self, loop: str, model: Model) -> float:
         """How many times a step's host work of `loop` is with `model`. Raises KeyError."""

@@ -40,13 +40,6 @@ class StepTables(NamedTuple):
     floor: int
     """No step is shorter."""
 
-    def scaled(self, factor: float) -> StepTables:
-        """All times multiplied, to the whole nanosecond."""
-        if factor == 1.0:
-            return self
-        prefill, decode = (np.rint(times * factor).astype(np.int64) for times in (self.prefill, self.decode))
-        return self._replace(prefill=prefill, decode=decode, floor=round(self.floor * factor))
-
 
 class Limits(NamedTuple):
     """What bounds a batch."""

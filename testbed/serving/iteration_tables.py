@@ -8,7 +8,6 @@ from testbed.serving.cost_model import CostModel
 from testbed.serving.engine import step_time
 from testbed.serving.graph_cache import GraphCache
 from testbed.serving.iteration import StepTables
-from testbed.units import from_milliseconds
 
 
 def step_tables(cost_model: CostModel, graphs: GraphCache) -> StepTables:
@@ -23,12 +22,11 @@ def step_tables(cost_model: CostModel, graphs: GraphCache) -> StepTables:
         prefill[start : end + 1] = times[end]
         start = end + 1
     decode = cost_model.profile.decode
-    rows = [[from_milliseconds(value) for value in row] for row in decode.ms]
     return StepTables(
         prefill=prefill,
         graph_batch=np.array([0, *(graphs.decode.choose(batch, 1).graph.batch for batch in range(1, lanes + 1))]),
         batches=np.array(decode.batches, np.int64),
         contexts=np.array(decode.contexts, np.int64),
-        decode=np.array(rows, np.int64),
-        floor=min(rows[0][0], from_milliseconds(cost_model.profile.prefill.ms[0])) // 2,
+        decode=np.array(cost_model.decode_times, np.int64),
+        floor=cost_model.floor,
     )

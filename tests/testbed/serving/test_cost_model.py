@@ -62,6 +62,13 @@ def test_prefill_outside_the_table_says_so() -> None:
     assert [LLAMA.prefill(tokens).extrapolated for tokens in (255, 256, 16_384, 16_385)] == [True, False, False, True]
 
 
+def test_another_engine_takes_so_many_times_as_long() -> None:
+    slower = CostModel(read_profile("llama-3-8b.toml"), 1.25)
+    assert slower.prefill(1_024).duration == from_milliseconds(19.4 * 1.25)
+    assert slower.decode(64, 64 * 1_024).duration == from_milliseconds(10.2 * 1.25)
+    assert slower.floor > LLAMA.floor
+
+
 def test_beyond_the_table_a_prefill_goes_on_as_a_parabola() -> None:
     # Llama-3 8B: 80.2, 184 and 415 ms at 4,096, 8,192 and 16,384 tokens; Newton's form by hand.
     first, second = (184 - 80.2) / 4_096, (415 - 184) / 8_192
