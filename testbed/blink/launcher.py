@@ -11,12 +11,12 @@ from __future__ import annotations
 from testbed.blink.control_line import ControlLine
 from testbed.blink.launch_window import LaunchWindow
 from testbed.blink.launches import LAUNCH_MASK, LaunchGraph
+from testbed.blink.modelled_steps import times_of
 from testbed.blink.parameters import BlinkParameters
 from testbed.blink.steps import Step
 from testbed.events.schema import GraphLaunched, GraphSelected
 from testbed.machine import Compute, Effect, Emit
 from testbed.serving.cost_model import CostModel
-from testbed.serving.engine import lanes_time
 from testbed.serving.graph_cache import DECODE, PREFILL, Choice
 from testbed.units import Nanoseconds
 
@@ -31,7 +31,7 @@ class GraphLauncher:
         """`cost_model` tells when a graph's output can be there first; None where no model knows."""
         self._control = control
         self._graphs = parameters.graphs()
-        self._cost_model = cost_model
+        self._times = None if cost_model is None else times_of(parameters, cost_model)
         self._cost = parameters.launch_cost(parameters.launch_mode)
         self.mode = parameters.launch_mode
         self.window = LaunchWindow(parameters.window)
@@ -61,8 +61,8 @@ class GraphLauncher:
             Compute(LaunchGraph(launch, graph, lanes, self.mode)),
         )
         expected = 0
-        if self._cost_model is not None:
-            expected = lanes_time(self._cost_model, graph, lanes).duration
+        if self._times is not None:
+            expected = self._times(graph, lanes).duration
         return now + self._cost + expected
 
     def _choose(self, step: Step, longest: int) -> Choice:

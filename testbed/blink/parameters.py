@@ -8,8 +8,12 @@ from __future__ import annotations
 
 from typing import Literal
 
+from testbed.blink.collectives import TensorParallel
+from testbed.blink.expert_offload import ExpertOffload
 from testbed.blink.launches import LaunchMode
 from testbed.blink.ring import ANSWER_HEADER, RingLayout
+from testbed.blink.speculation import Speculation
+from testbed.serving.architectures import ARCHITECTURES
 from testbed.serving.engine_parameters import EngineParameters
 from testbed.serving.graph_cache import (
     CHUNK,
@@ -42,6 +46,13 @@ class BlinkParameters(EngineParameters, frozen=True, forbid_unknown_fields=True)
     False, as in Blink (summary, limits: no prefix cache)."""
     chunk_placement: Literal["between", "riding"] = "between"
     """Where a chunk is computed: in a pause of the batch, or beside its decode step in one graph."""
+
+    speculation: Speculation | None = None
+    """Speculative decoding, as a model (simulated only). None, as in Blink (summary, limits)."""
+    tensor_parallel: TensorParallel | None = None
+    """The model over several GPUs, as a model (simulated only). None: one GPU, as in Blink."""
+    expert_offload: ExpertOffload | None = None
+    """Experts beyond HBM, as a model (simulated only). None: all in HBM, as in Blink (summary, limits)."""
 
     slots: int = 4_096
     """Slots of the ring. Summary, parallel slot scan."""
@@ -142,6 +153,11 @@ class BlinkParameters(EngineParameters, frozen=True, forbid_unknown_fields=True)
             raise ValueError("poll_interval_min, poll_interval_max and poll_outage_interval must ascend")
         if self.max_batch > self.slots:
             raise ValueError(f"max_batch {self.max_batch} is more than the ring's {self.slots} slots")
+        if self.expert_offload is not None and not ARCHITECTURES[self.model].experts:
+            raise ValueError(f"expert_offload: {self.model} has no experts")
+        if self.speculation is not None and (self.max_batch + 1) * self.lane_words > self.slots:
+            words = f"a batch of {self.max_batch} with {self.lane_words} tokens a step"
+            raise ValueError(f"speculation: {words} is more than the extraction buffer's {self.slots} words")
         if self.gpus > MOST_GPUS:
             raise ValueError(f"gpus must be 1 to {MOST_GPUS}, not {self.gpus}")
         if self.service_level > 15:
@@ -161,6 +177,23 @@ class BlinkParameters(EngineParameters, frozen=True, forbid_unknown_fields=True)
     def layout(self) -> RingLayout:
         """Where everything lies in the region "ring"; its `size` is the region's size."""
         return RingLayout(self.slots, self.input_arena_tokens, self.token_arena_tokens)
+
+    @property
+    def lane_words(self) -> int:
+        """Words of the extraction buffer that a lane has: as many as a step may draw tokens for it."""
+        return 1 if self.speculation is None else 1 + self.speculation.draft_tokens
+
+    def weights_bytes(self) -> int:
+        """Bytes of weights in one GPU's HBM."""
+        size = super().weights_bytes()
+        if self.expert_offload is not None:
+            size -= self.expert_offload.absent_bytes(ARCHITECTURES[self.model])
+        return size if self.tensor_parallel is None else size // self.tensor_parallel.gpus
+
+    def kv_bytes_per_token(self) -> int:
+        """Bytes of KV that a token has in one GPU's HBM."""
+        size = super().kv_bytes_per_token()
+        return size if self.tensor_parallel is None else size // self.tensor_parallel.gpus
 
     @property
     def answer_header(self) -> int:

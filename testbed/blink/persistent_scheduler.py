@@ -29,6 +29,7 @@ from testbed.blink.restoring import Restoring
 from testbed.blink.ring import FinishReason, RingView
 from testbed.blink.scheduler_states import SCHEDULER_TABLE, SchedulerMove, SchedulerState
 from testbed.blink.slots import SlotMove
+from testbed.blink.speculation import NO_TOKEN
 from testbed.blink.steps import Step
 from testbed.events.blink_events import SchedulerRestarted
 from testbed.events.schema import BatchChanged, DeviceFaulted, WindowRelaunched
@@ -76,6 +77,7 @@ class PersistentScheduler:
         self._paused = 0
         self._in_pause = False
         self._admitted: deque[SlotGeneration] = deque()
+        self._lane_words = parameters.lane_words
         self._riding = parameters.chunk_placement == "riding"
         self._budget = parameters.prefill_chunk_tokens or parameters.context() * parameters.max_batch
         self._allowance = self._budget
@@ -253,7 +255,7 @@ class PersistentScheduler:
         """Polls the extraction buffer for the graph in flight."""
         step = self._in_flight
         assert step is not None
-        words = self._ring.extraction[: len(step.members)]
+        words = self._ring.extraction[: len(step.members) * self._lane_words]
         if not bool(np.all(words >> np.uint64(32) == self._launcher.launch)):
             if now < self._give_up:
                 self._deadline = now + self._parameters.completion_poll
@@ -264,11 +266,12 @@ class PersistentScheduler:
         self.state = SCHEDULER_TABLE.after(self.state, SchedulerMove.COMPLETE_STEP)
         self._idle_interval = self._parameters.scan_cost
         self._in_flight = None
-        self._publish(step, [int(word) & TOKEN_MASK for word in words], out)
+        drawn = (words & np.uint64(TOKEN_MASK)).reshape(-1, self._lane_words).tolist()
+        self._publish(step, [[token for token in lane if token != NO_TOKEN] for lane in drawn], out)
         self._turn(now, out)
 
-    def _publish(self, step: Step, tokens: list[int], out: list[Effect]) -> None:
-        """Everybody's token; a prompt that is not whole yet waits for its next chunk."""
+    def _publish(self, step: Step, tokens: list[list[int]], out: list[Effect]) -> None:
+        """Everybody's tokens; a prompt that is not whole yet waits for its next chunk."""
         completes, member = step.completes_prompt, step.prefilling
         if completes and member is not None and self._reuse is not None:
             member.blocks = self._reuse.remember(member.keys, member.blocks)

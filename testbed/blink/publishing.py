@@ -26,15 +26,19 @@ class Publisher:
         self._eos = eos
 
     def publish(
-        self, launch: int, members: Sequence[SlotGeneration], tokens: Sequence[int], out: list[Effect]
+        self, launch: int, members: Sequence[SlotGeneration], tokens: Sequence[Sequence[int]], out: list[Effect]
     ) -> list[SlotGeneration]:
-        """One new token for each of `members`; those who are finished by it complete. Returns the others."""
+        """New tokens for each of `members`, at least one; those who are finished by them complete. Returns the others.
+
+        What was drawn beyond the longest answer is dropped.
+        """
         if not members:
             return []
-        for member, token in zip(members, tokens, strict=True):
-            self._ring.put_answer(member.answer_start + member.generated, token)
-            member.push(token)
-        reasons = [self._reason(member, token) for member, token in zip(members, tokens, strict=True)]
+        for member, drawn in zip(members, tokens, strict=True):
+            for token in drawn[: member.max_tokens - member.generated]:
+                self._ring.put_answer(member.answer_start + member.generated, token)
+                member.push(token)
+        reasons = [self._reason(member) for member in members]
         for member, reason in zip(members, reasons, strict=True):
             self._ring.publish(member.slot, member.generated, reason, member.incarnation)
         counts = tuple(member.generated for member in members)
@@ -92,8 +96,8 @@ class Publisher:
         self._mover.move(member.slot, member.incarnation, SlotMove.COMPLETE, member.request, out)
         self._pool.release(member.blocks)
 
-    def _reason(self, member: SlotGeneration, token: int) -> FinishReason:
-        if token == self._eos and not member.sampling.ignore_eos:
+    def _reason(self, member: SlotGeneration) -> FinishReason:
+        if member.tail[1] == self._eos and not member.sampling.ignore_eos:
             return FinishReason.STOP
         return FinishReason.LENGTH if member.generated >= member.max_tokens else FinishReason.NONE
 

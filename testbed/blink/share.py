@@ -8,12 +8,12 @@ from typing import NamedTuple
 class Share(NamedTuple):
     """Which of several front ends of one node this is: their numbers and tickets must never be the same."""
 
-    index: int = 0
+    place: int = 0
     of: int = 1
 
     def number(self, count: int) -> int:
         """The `count`-th number of this share, from 1 on."""
-        return (count - 1) * self.of + self.index + 1
+        return (count - 1) * self.of + self.place + 1
 
 
 WHOLE = Share()

@@ -11,6 +11,7 @@ from testbed.blink.control_line import ControlLine
 from testbed.blink.device import EmulatedDevice
 from testbed.blink.dispatcher import Dispatcher
 from testbed.blink.frontend import FrontEnd
+from testbed.blink.modelled_steps import times_of
 from testbed.blink.parameters import BlinkParameters
 from testbed.blink.persistent_scheduler import PersistentScheduler
 from testbed.blink.share import Share
@@ -109,8 +110,13 @@ def _assemble_blink(
         kv_blocks=provision(parameters).kv_blocks,
         eos=vocabulary.eos,
     )
-    engine = Engine(cost_model, bundled_text_model(vocabulary))
+    engine = Engine(cost_model, bundled_text_model(vocabulary), times_of(parameters, cost_model))
     return NodeAssembly((scheduler,), EmulatedDevice(parameters, memory=memory, engine=engine, executor=executor))
+
+
+def _simulated_only(parameters: BlinkParameters) -> list[str]:
+    names = ("speculation", "tensor_parallel", "expert_offload")
+    return [name for name in names if getattr(parameters, name) is not None]
 
 
 def _owner(parameters: BlinkParameters, memories: Mapping[str, LocalMemory]) -> Owner:
@@ -127,5 +133,6 @@ BLINK = System(
     assemble=_assemble_blink,
     provision=provision,
     owner=_owner,
+    simulated_only=_simulated_only,
 )
 """The row."""

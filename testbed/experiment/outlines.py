@@ -130,5 +130,7 @@ class System(NamedTuple):
     owner: Callable[[Any, Mapping[str, LocalMemory]], Owner] | None = None
     """The owner of a GPU node's memory, given parameters and the node's regions; None where no scheduler is ever
     restarted."""
+    simulated_only: Callable[[Any], list[str]] | None = None
+    """Which of the parameters are models that no emulation has, by name."""
     clients: Literal["text", "agents"] = "text"
     """Whether clients send prompts of text at a schedule, or play agents' trajectories of counted tokens."""

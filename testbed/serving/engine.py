@@ -7,8 +7,9 @@ carries what a real engine would find in its KV blocks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple, TypeAlias
 
 from testbed.serving.chunk_times import chunk_time, riding_time
 from testbed.serving.cost_model import CostModel, StepTime
@@ -59,16 +60,33 @@ def lanes_time(cost_model: CostModel, graph: Graph, lanes: Sequence[Lane]) -> St
     return riding_time(cost_model, decode, graph.chunk, before)
 
 
+StepTimes: TypeAlias = Callable[[Graph, Sequence[Lane]], StepTime]
+"""How long a graph runs with these lanes."""
+
+
 class Engine:
     """One model on one device."""
 
-    def __init__(self, cost_model: CostModel, text_model: TextModel) -> None:
+    def __init__(self, cost_model: CostModel, text_model: TextModel, times: StepTimes | None = None) -> None:
+        """`times` where a step takes something else than the kernels of `cost_model`."""
         self.cost_model = cost_model
         self._text_model = text_model
+        self._times = times or partial(lanes_time, cost_model)
 
     def step_time(self, graph: Graph, lanes: Sequence[Lane]) -> StepTime:
         """How long `graph` runs with these lanes."""
-        return lanes_time(self.cost_model, graph, lanes)
+        return self._times(graph, lanes)
+
+    def run(self, lane: Lane, count: int) -> tuple[int, ...]:
+        """`count` tokens of one lane, each behind the one before it; fewer where an end of the answer is drawn."""
+        drawn: list[int] = []
+        while len(drawn) < count:
+            (token,) = self.sample((lane,))
+            drawn.append(token)
+            if token == self._text_model.eos and not lane.ignore_eos:
+                break
+            lane = lane._replace(place=lane.place + 1, context=lane.context + 1, tail=(lane.tail[1], token))
+        return tuple(drawn)
 
     def sample(self, lanes: Sequence[Lane]) -> tuple[int, ...]:
         """One token a lane, by the lane's own seed and place; 0 for a lane that draws none."""

@@ -67,6 +67,14 @@ class EngineParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The row of `MODELS`."""
         return MODELS[self.model]
 
+    def weights_bytes(self) -> int:
+        """Bytes of weights in HBM."""
+        return self.served_model().weights_bytes
+
+    def kv_bytes_per_token(self) -> int:
+        """Bytes of KV that a token has in HBM."""
+        return self.served_model().kv_bytes_per_token
+
     def context(self) -> int:
         """Longest prompt and answer together, in tokens."""
         return self.context_tokens or self.served_model().context_tokens

@@ -24,10 +24,10 @@ def provision(parameters: EngineParameters) -> HostProvisioned:
     """The facts of `host.provisioned`. Raises `DoesNotFit` if HBM has no room for one KV block."""
     model = parameters.served_model()
     graphs = parameters.graphs()
-    taken = model.weights_bytes + graphs.bytes + parameters.activation_bytes
-    room = (parameters.hbm_bytes - taken) // (model.kv_bytes_per_token * parameters.kv_block_tokens)
+    taken = parameters.weights_bytes() + graphs.bytes + parameters.activation_bytes
+    room = (parameters.hbm_bytes - taken) // (parameters.kv_bytes_per_token() * parameters.kv_block_tokens)
     blocks = room if parameters.kv_blocks is None else parameters.kv_blocks
     if room < 1 or blocks > room:
-        block_bytes = model.kv_bytes_per_token * parameters.kv_block_tokens
+        block_bytes = parameters.kv_bytes_per_token() * parameters.kv_block_tokens
         raise DoesNotFit(model.name, taken + block_bytes * max(1, parameters.kv_blocks or 1), parameters.hbm_bytes)
-    return HostProvisioned(model.name, model.weights_bytes, graphs.count, blocks)
+    return HostProvisioned(model.name, parameters.weights_bytes(), graphs.count, blocks)

@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
+from testbed.blink.collectives import TensorParallel
+from testbed.blink.expert_offload import ExpertOffload
 from testbed.blink.parameters import BlinkParameters
 from testbed.blink.request_tracker import STAGE_TABLE
 from testbed.blink.scheduler_states import SCHEDULER_TABLE
 from testbed.blink.slots import SLOT_TABLE
+from testbed.blink.speculation import Speculation
 from testbed.blink.watchdog import WATCH_TABLE
 from testbed.events.schema import BLINK_STEPS
 from testbed.serving.transitions import Transitions
@@ -19,7 +22,7 @@ from testbed.serving.transitions import Transitions
 PAGES = Path(__file__).resolve().parents[3] / "docs" / "models"
 OURS = (
     "blink", "slots", "persistent_scheduler", "launch_window", "device", "graph_cache", "cost_model", "text_model",
-    "front_end", "recovery",
+    "front_end", "modelled_steps", "recovery",
 )  # fmt: skip
 HEADINGS = ["Purpose", "Scope and limitations", "States", "Parameters", "Events", "Validation", "References"]
 
@@ -73,3 +76,14 @@ def test_links_lead_somewhere(name: str) -> None:
 def test_named_tests_exist(name: str) -> None:
     tests = {path.name for path in Path(__file__).resolve().parents[2].rglob("test_*.py")}
     assert set(re.findall(r"(test_\w+\.py)", page(name))) <= tests
+
+
+@pytest.mark.parametrize(
+    ("name", "switch"),
+    [("speculation", Speculation), ("tensor_parallel", TensorParallel), ("expert_offload", ExpertOffload)],
+)
+def test_every_field_of_a_switch_stands_on_its_page_with_its_default(name: str, switch: type[Any]) -> None:
+    found = re.findall(rf"^\| `{name}\.(\w+)` \| (\S+) \|", page("modelled_steps"), re.MULTILINE)
+    made = switch()
+    values = {field: getattr(made, field) for field in switch.__struct_fields__}
+    assert found == [(key, f"{value:,}" if isinstance(value, int) else str(value)) for key, value in values.items()]

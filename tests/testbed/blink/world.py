@@ -13,6 +13,7 @@ from typing import Any
 from testbed.blink.control_line import ControlLine
 from testbed.blink.device import EmulatedDevice
 from testbed.blink.frontend import FrontEnd
+from testbed.blink.modelled_steps import times_of
 from testbed.blink.parameters import BlinkParameters
 from testbed.blink.persistent_scheduler import PersistentScheduler
 from testbed.clocks.node_host import NodeHost
@@ -192,7 +193,7 @@ class World:
             kv_blocks=provision(self.parameters).kv_blocks,
             eos=self.vocabulary.eos,
         )
-        engine = Engine(self._cost_model, self._text_model)
+        engine = Engine(self._cost_model, self._text_model, times_of(self.parameters, self._cost_model))
         self.device = EmulatedDevice(self.parameters, memory=memory, engine=engine, starts_at=self.now)
         self.hosts["gpu0"] = self._host("gpu0", [self.scheduler], self.device)
 

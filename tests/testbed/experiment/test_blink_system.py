@@ -74,3 +74,12 @@ def test_clients_are_streamed_to_from_every_front_end_of_the_dpu(tmp_path: Path,
 def test_more_gpus_than_a_server_has_are_refused() -> None:
     with pytest.raises(SpecError, match="gpus must be 1 to 8, not 9"):
         read_spec(SMALL, ("systems.blink.gpus=9",))
+
+
+@pytest.mark.parametrize("name", ["speculation", "tensor_parallel"])
+def test_what_only_a_simulation_has_is_refused_by_an_emulation(name: str, tmp_path: Path) -> None:
+    spec = read_spec(SMALL, (f"systems.blink.{name}={{}}",))
+    with pytest.raises(ValueError, match=f"systems.blink: {name}: a model that no emulation has; run it on sim"):
+        prepare(spec, tmp_path, clock="wall")
+    assert not list(tmp_path.iterdir())
+    assert prepare(spec, tmp_path, clock="simulated").plans
