@@ -126,14 +126,10 @@ class LeftOut(NamedTuple):
 
 
 def leave_one_out(table: Table, loops: HostLoops, seeds: Sequence[int] = SEEDS) -> Iterator[LeftOut]:
-    """Each model predicted from a fit to the others: its engine takes the geometric mean of theirs; where it alone has
-    experts, its host work is that of a dense model.
-    """
+    """Each model predicted from a fit to the others, as `Fit.best` has it for models that its table lacks."""
     for model in sorted({model for model, _ in table}):
         others = {key: values for key, values in table.items() if key[0] != model}
         fitted = Fit(others, loops, seeds).best()
-        scale = math.exp(math.fsum(math.log(fitted.engine_time[name]) for name, _ in others) / len(others))
-        fitted = msgspec.structs.replace(fitted, engine_time={**fitted.engine_time, model: scale})
         ours = {name: evaluated(name, model, fitted, loops, seeds=seeds).figures for name in SYSTEMS}
         yield LeftOut(model, fitted, ours)
 
@@ -148,14 +144,21 @@ class Fit:
         self.models = sorted({model for model, _ in table})
 
     def best(self) -> Fitted:
-        """The batch and the engines by Blink's rows, the loops by theirs, and both once more by all rows."""
+        """The batch and the engines by Blink's rows, the loops by theirs, and both once more by all rows.
+
+        A model that the table lacks gets the geometric mean of the engines; host work grows with experts only where
+        the table has a model with experts.
+        """
         fitted = min(map(self._with_batch, BATCHES), key=lambda tried: self._loss(tried, (BLINK,), self.models))
         for shape in SHAPES:
             fitted = self._loop(shape, fitted)
         fitted = self._engines(fitted, SYSTEMS)
         for shape in SHAPES:
             fitted = self._loop(shape, fitted)
-        return fitted
+        known = [fitted.engine_time[model] for model in self.models]
+        mean = math.exp(math.fsum(math.log(value) for value in known) / len(known))
+        times = {model: fitted.engine_time[model] if model in self.models else mean for model in MODELS}
+        return msgspec.structs.replace(fitted, engine_time=times)
 
     def _with_batch(self, batch: int) -> Fitted:
         return self._engines(Fitted(batch, dict.fromkeys(MODELS, 1.0), {}, {}), (BLINK,))
