@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from testbed.metrics.requests import Exchange
-from testbed.metrics.timeline import STEP_WORDS, Launch, SlotSpan, StepTimes, TimelineState, Track
+from testbed.metrics.timeline import RINGLESS_STEP_WORDS, STEP_WORDS, Launch, SlotSpan, StepTimes, TimelineState, Track
 from testbed.units import Nanoseconds
 
 PHASES = ("sending", "queued", "prefill", "decode", "delivery")
@@ -85,7 +85,7 @@ def _row(
     marks: list[Nanoseconds | None] = [
         begin,
         steps[1].first if 1 in steps else told.get("queued"),
-        steps[6].first if 6 in steps else told.get("prefilling", told.get("ready")),
+        steps[6].first if 6 in steps else steps[7].first if 7 in steps else told.get("prefilling", told.get("ready")),
         times[0] if times else None,
         times[-1] if times and ended is not None else None,
     ]
@@ -169,10 +169,11 @@ def launch_lanes(launches: Sequence[Launch]) -> tuple[tuple[Launch, ...], ...]:
 
 
 def step_table(row: RequestSpans) -> tuple[StepRow, ...]:
-    """The thirteen steps of a request, those that never happened included."""
+    """The thirteen steps of a request, those that never happened included; of a server without a ring its eight."""
     times = dict(row.steps)
     rows = []
-    for step, words in STEP_WORDS.items():
+    ringless = row.slot is None and 7 in times
+    for step, words in (RINGLESS_STEP_WORDS if ringless else STEP_WORDS).items():
         seen = times.get(step)
         first = seen.first - row.start if seen else None
         rows.append(StepRow(step, words, first, seen.last - row.start if seen else None, seen.count if seen else 0))

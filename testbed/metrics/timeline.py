@@ -53,6 +53,17 @@ STEP_WORDS: dict[int, str] = {
     13: "text goes to the client as SSE",
 }
 """The numbered circles of the figure, in our words."""
+RINGLESS_STEP_WORDS: dict[int, str] = {
+    1: "request arrives at the server",
+    2: "prompt is tokenised",
+    7: "graph is chosen from the cache",
+    8: "graph is launched",
+    9: "token is sampled inside the graph",
+    10: "token is counted by the control loop",
+    12: "token is made text",
+    13: "text goes to the client as SSE",
+}
+"""Those that a server without a ring in GPU memory has too."""
 _STEP_OF: dict[type[Event], int] = {event: step for step, event in BLINK_STEPS.items()}
 
 
@@ -79,7 +90,7 @@ class Track(msgspec.Struct):
 
 
 class Launch(msgspec.Struct):
-    """One graph on the device. `done` is when its tokens were in the extraction buffer."""
+    """One graph on the device. `done` is when its tokens were in the extraction buffer; `node` is then the device's."""
 
     node: str
     launch: int
@@ -226,7 +237,7 @@ def _requests_of(state: TimelineState, record: Record) -> tuple[int, ...]:
     """The requests that a step's event is about. A launch names none: its selection did."""
     event = record.event
     if isinstance(event, GraphLaunched):
-        place = state.open_launches.get(f"{record.node} {event.launch}")
+        place = state.open_launches.get(_open_launch(state, record.node, event.launch))
         return state.launches[place].requests if place is not None else ()
     if isinstance(event, GraphSelected | TokensSampled | TokensPublished):
         return event.requests
@@ -242,7 +253,7 @@ def _take_launch(state: TimelineState, record: Record) -> None:
                 Launch(node, event.launch, event.kind, event.graph, event.requests, event.tokens, event.fallback)
             )
         case GraphLaunched():
-            place = state.open_launches.get(f"{node} {event.launch}")
+            place = state.open_launches.get(_open_launch(state, node, event.launch))
             if place is None:
                 # Launched without a look-up in the cache, as the baselines' eager kernels are.
                 place = state.open_launches[f"{node} {event.launch}"] = len(state.launches)
@@ -251,9 +262,22 @@ def _take_launch(state: TimelineState, record: Record) -> None:
             launch.started, launch.mode, launch.batch = record.t, event.mode, event.batch
             launch.window, launch.in_window, launch.cost = event.window, event.in_window, event.cost
         case TokensSampled():
-            place = state.open_launches.pop(f"{node} {event.launch}", None)
+            place = state.open_launches.pop(_open_launch(state, node, event.launch), None)
             if place is not None:
-                state.launches[place].done = record.t
+                launch = state.launches[place]
+                launch.node, launch.done = node, record.t
+
+
+def _open_launch(state: TimelineState, node: str, launch: int) -> str:
+    """The key of an open launch: the node's own, else the only one of that number.
+
+    Where the control loop is not on the GPU, one node chooses a graph, another launches it and a third runs it.
+    """
+    key = f"{node} {launch}"
+    if key in state.open_launches:
+        return key
+    others = [other for other in state.open_launches if other.endswith(f" {launch}")]
+    return others[0] if len(others) == 1 else key
 
 
 def _take_reading(state: TimelineState, record: Record) -> None:

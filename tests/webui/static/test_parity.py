@@ -12,8 +12,10 @@ import pytest
 
 from testbed.events.ordering import merge
 from testbed.events.schema import TokensDetokenised
+from testbed.experiment.launch import prepare, simulate
+from testbed.experiment.reading import spec_from_tables
 from testbed.metrics.fold import Folding
-from testbed.metrics.spans import request_spans
+from testbed.metrics.spans import request_spans, step_table
 from testbed.metrics.table import FOLDS
 from testbed.metrics.throughput import served
 from webui.runs.page import LEVELS, LIMITS
@@ -98,6 +100,52 @@ def test_turns_of_agents_and_their_verdict(name: str, tmp_path: Path) -> None:
     assert any(phase[0] == "prefill" for lane in theirs["lanes"] for phase in lane["phases"])
     test_fidelity(ours, theirs)
     assert theirs["ring"]["slots"] == []
+
+
+def host_driven_run(folder: Path) -> Path:
+    """A host-driven server's logs as an emulation has them: a file for each of its processes."""
+    spec = spec_from_tables(
+        {
+            "name": "x",
+            "title": "X",
+            "systems": {"s": {"kind": "host-driven", "max_batch": 4}},
+            "workload": {
+                "requests": 6,
+                "arrivals": {"kind": "poisson", "rate_per_s": 20},
+                "lengths": {"kind": "fixed", "prompt": 40, "output": 12},
+            },
+        },
+        "x.toml",
+    )
+    prepared = prepare(spec, folder, clock="simulated")
+    assert simulate(prepared.plans[0], prepared.folder).outcome == "passed"
+    events = prepared.folder.events
+    lines = [json.loads(line) for line in (events / "host0.jsonl").read_text().splitlines()]
+    core = {"graph.selected", "tokens.published", "batch.changed"}
+    parts: dict[str, list[str]] = {"host0": [], "host0-core": [], "host0-worker": []}
+    for line in lines:
+        kind = line["type"]
+        node = "host0-core" if kind in core else "host0-worker" if kind == "graph.launched" else "host0"
+        parts[node].append(json.dumps({**line, "node": node, "seq": len(parts[node])}, separators=(",", ":")))
+    for node, told in parts.items():
+        (events / f"{node}.jsonl").write_text("\n".join(told) + "\n")
+    return events
+
+
+def test_a_host_driven_server_whose_processes_choose_launch_and_run(tmp_path: Path) -> None:
+    events = host_driven_run(tmp_path / "runs")
+    ours = Folding(FOLDS).take_all(merge(events))
+    theirs = folded_by_the_page(events, tmp_path / "tables.json")
+    same_lanes(ours, theirs)
+    rows = request_spans(ours.result("timeline"))
+    assert len(rows) == 6
+    for row in rows:
+        assert [span.what for span in row.phases] == ["sending", "queued", "prefill", "decode", "delivery"]
+        assert [step.step for step in step_table(row)] == [1, 2, 7, 8, 9, 10, 12, 13]
+        assert all(step.count for step in step_table(row))
+    launches = ours.result("timeline").launches
+    assert {launch.node for launch in launches} == {"gpu0"}
+    assert all(launch.done is not None and launch.started is not None for launch in launches)
 
 
 def same_lanes(ours: Folding, theirs: dict[str, Any]) -> None:

@@ -1,6 +1,6 @@
 // @ts-check
 // One lane for each request: its phases, its tokens, its pauses, its text and the thirteen steps. The same cut as
-// testbed.metrics.spans: sending, queued (until the scheduler claims it; for an agent's turn, until its KV is there),
+// testbed.metrics.spans: sending, queued (until the scheduler claims it, or without a ring until a graph is chosen for it; for an agent's turn, until its KV is there),
 // prefill (until its first token is published), decode (until its last), delivery (until the client has it all).
 
 /** Which event is which numbered circle of Blink's architecture figure, and what to call it. @type {Record<string, [number, string]>} */
@@ -20,6 +20,11 @@ export const STEPS = {
   "tokens.streamed": [13, "text goes to the client"],
 };
 export const STEP_WORDS = Object.values(STEPS).sort((a, b) => a[0] - b[0]);
+/** Those that a server without a ring in GPU memory has too, as testbed.metrics.timeline has them. @type {[number, string][]} */
+export const RINGLESS_STEP_WORDS = [
+  [1, "request arrives at the server"], [2, "prompt is tokenised"], [7, "graph is selected"], [8, "graph is launched"],
+  [9, "token is sampled"], [10, "token is counted by the control loop"], [12, "token becomes text"], [13, "text goes to the client"],
+];
 const PAUSED = "decode_paused";
 
 /** @typedef {{first: number, last: number, count: number}} StepTimes */
@@ -66,11 +71,20 @@ export class TrackFold {
 
   /** The requests that a step is about; a launch names none, its selection did. @param {import("./order.js").Event} event @param {number} step @returns {number[]} */
   #requests(event, step) {
-    const launch = `${event.node} ${event.launch}`;
+    const launch = step === 7 ? `${event.node} ${event.launch}` : this.#launch(event);
     if (step === 7) this.open.set(launch, event.requests);
     if (step === 8) return this.open.get(launch) ?? [];
     if (step === 9) this.open.delete(launch);
     return event.requests ?? [event.request];
+  }
+
+  /** The key of an open launch: the node's own, else the only one of that number. Where the control loop is not on the
+   * GPU, one node chooses a graph, another launches it and a third runs it. @param {import("./order.js").Event} event */
+  #launch(event) {
+    const own = `${event.node} ${event.launch}`;
+    if (event.launch === undefined || this.open.has(own)) return own;
+    const others = [...this.open.keys()].filter((key) => key.endsWith(` ${event.launch}`));
+    return others.length === 1 ? others[0] : own;
   }
 
   /** @param {import("./order.js").Event} event */
@@ -149,7 +163,7 @@ function laneOf(track, exchange, now, turn) {
   const end = Math.max(start, ended ?? now);
   const tokens = track && track.published.length ? track.published : received(exchange);
   const marks = [start, track?.steps.get(1)?.first ?? turn?.last.get("queued"),
-    track?.steps.get(6)?.first ?? turn?.last.get("prefilling") ?? turn?.last.get("ready"), tokens[0],
+    track?.steps.get(6)?.first ?? track?.steps.get(7)?.first ?? turn?.last.get("prefilling") ?? turn?.last.get("ready"), tokens[0],
     ended !== null ? tokens.at(-1) : undefined];
   const phases = phasesOf(marks, end);
   const decode = phases.find((phase) => phase.what === "decode");

@@ -3,7 +3,7 @@
 
 import { make } from "./dom.js";
 import { count, millis, several, span } from "./format.js";
-import { STEP_WORDS } from "./requests.js";
+import { RINGLESS_STEP_WORDS, STEP_WORDS } from "./requests.js";
 import { label } from "./timeline.js";
 
 const SAMPLE = 90;
@@ -58,7 +58,8 @@ export function tellWhole(box, lane) {
   const said = textOf(lane);
   const facts = [lane.name && `client's name ${lane.name}`, lane.promptTokens && `${several(lane.promptTokens, "prompt token")}`,
     lane.maxTokens && `at most ${count(lane.maxTokens)} out`, `sent at ${(lane.start / 1e9).toFixed(3)} s`].filter(Boolean).join(", ");
-  const rows = STEP_WORDS.map(([step, words]) => {
+  const ringless = lane.slot === null && Boolean(lane.track?.steps.has(7));
+  const rows = (ringless ? RINGLESS_STEP_WORDS : STEP_WORDS).map(([step, words]) => {
     const times = lane.track?.steps.get(step);
     return make("tr", {}, make("td", { class: "num" }, String(step)), make("td", {}, words),
       make("td", { class: "num" }, times ? `+${millis((times.first - lane.start) / 1e6)}` : "–"),
@@ -69,7 +70,7 @@ export function tellWhole(box, lane) {
   const scroll = said ? make("div", { class: "said", tabindex: "0", "aria-label": "Text of the answer" }, said) : make("p", { class: "mut" }, "No text yet.");
   box.replaceChildren(
     make("div", {}, make("h3", {}, "What it said"), scroll, make("p", { class: "sm mut" }, facts + ". The text is drawn from a Markov model: synthetic, not a language model's.")),
-    make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "The thirteen steps" }, make("h3", {}, "The thirteen steps of Blink's figure"), make("table", {}, make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...rows))));
+    make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "The steps of the request" }, make("h3", {}, ringless ? "Its steps, as numbered in Blink's figure" : "The thirteen steps of Blink's figure"), make("table", {}, make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...rows))));
 }
 
 /** An agent's turn has no text; it has a place, a read path and stages. @param {HTMLElement} box @param {import("./requests.js").Lane} lane @param {import("./turns.js").Turn} turn */
