@@ -260,6 +260,9 @@ class Flow:
     def build(self, packet: Packet) -> bytes:
         """The UDP payload of `packet`, padding and ICRC included. Raises struct.error if a field overflows."""
         payload = packet.payload
+        if not isinstance(payload, bytes):
+            # Memory that somebody else may write to meanwhile: what is sent must be what the ICRC was made from.
+            payload = bytes(payload)
         size = len(payload)
         padding = -size & 3
         opcode = packet.opcode

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import mmap
+import os
+import signal
 import struct
+import time
 import zlib
 from contextlib import suppress
 from socket import inet_aton
@@ -136,6 +140,26 @@ def test_another_ip_id_fails_the_strict_check() -> None:
     other = masked_headers(SOURCE, DESTINATION, PORT, 20, identification=1)
     with pytest.raises(WrongIcrc):
         flow().parse(datagram[:-4] + struct.pack("<I", zlib.crc32(body, zlib.crc32(other))))
+
+
+def test_memory_that_somebody_writes_meanwhile_gives_a_whole_packet() -> None:
+    """A NIC answers a READ from memory that its node's software writes to on another core: old bytes, new ones or some
+    of both may be sent, but the ICRC must be theirs.
+    """
+    memory = memoryview(mmap.mmap(-1, 4096))
+    writer = os.fork()
+    if writer == 0:
+        while os.getppid() != 1:
+            for byte in range(256):
+                memory[:] = bytes([byte]) * 4096
+    try:
+        packet = Packet(Opcode.READ_RESPONSE_ONLY, 1, 1, aeth=Aeth(0, 1), payload=memory)
+        end = time.monotonic() + 0.4
+        while time.monotonic() < end:
+            assert flow().check(flow().build(packet))
+    finally:
+        os.kill(writer, signal.SIGKILL)
+        os.waitpid(writer, 0)
 
 
 def test_fast_and_plain_crc_agree() -> None:
