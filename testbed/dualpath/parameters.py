@@ -41,6 +41,9 @@ class DualPathParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     one SNIC of either side."""
     hbm_kv_bytes: Annotated[int, msgspec.Meta(ge=1, le=10**12)] = 20_000_000_000
     """HBM of one engine for KV. Not stated; our choice."""
+    prefill_hbm_kv_bytes: Annotated[int, msgspec.Meta(ge=1, le=10**12)] | None = None
+    """The same of a prefill engine alone; None: as much. Not stated; theirs has weights and activations of other sizes,
+    and layerwise prefill matters only where it is short."""
     prefill_buffer_bytes: Annotated[int, msgspec.Meta(ge=1, le=10**13)] = 80_000_000_000
     """DRAM of a prefill node's PE buffer. Paper, A.4: 80 GB a node (DS), 320 GB (Qwen)."""
     decode_buffer_bytes: Annotated[int, msgspec.Meta(ge=1, le=10**13)] = 80_000_000_000
@@ -103,9 +106,10 @@ class DualPathParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     """What becomes of a turn whose context is still on its way to storage: it waits until its agent's last turn has
     persisted all, or computes those blocks again. Not stated; our choice, since the paper's hit length is the
     context's, computed by the client (A.3), and does not depend on how fast a write is."""
-    hbm_counted_at: Literal["assignment", "report"] = "assignment"
-    """Whether a turn's KV counts against a decode engine's free HBM from its assignment on, or only once the engine has
-    it and reports so. Not stated; our choice, since the paper's reason is "less risk of HBM exhaustion"."""
+    hbm_counted_at: Literal["assignment", "report"] = "report"
+    """Whether a turn's KV counts against a decode engine's free HBM only once the engine has it and reports so, or from
+    its assignment on. Paper: a decode engine allocates HBM when decode starts, and the DE buffer saves it until then
+    (1.6); that is nothing where it counts from assignment on, and "risk of HBM exhaustion" (1.3) could not be."""
     lost_after_periods: Annotated[int, msgspec.Meta(ge=2)] = 500
     """Fetch periods without a fetch after which a node counts as lost. The paper has no failures; our choice."""
     attempts: Annotated[int, msgspec.Meta(ge=1, le=100)] = 3
@@ -180,6 +184,11 @@ class DualPathParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         """Refuses a model that there is not; msgspec reports it with the path."""
         if self.model not in AGENTIC_MODELS:
             raise ValueError(f"model {self.model!r} is none of {', '.join(sorted(AGENTIC_MODELS))}")
+
+    @property
+    def prefill_hbm(self) -> int:
+        """HBM of one prefill engine for KV, in bytes."""
+        return self.hbm_kv_bytes if self.prefill_hbm_kv_bytes is None else self.prefill_hbm_kv_bytes
 
     def check_copies(self) -> None:
         """Raises ValueError for ways of copies that change nothing together."""

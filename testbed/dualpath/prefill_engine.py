@@ -81,7 +81,7 @@ class PrefillEngine:
         self._bypass = parameters.read_path == "bypass"
         self._window = min(shape.layers, parameters.layers_ahead + 2) if parameters.layerwise else shape.layers
         self._ahead = parameters.layers_ahead if parameters.layerwise else shape.layers
-        pages = memory.pages(self._hbm.region, 1, shape, parameters.hbm_kv_bytes)
+        pages = memory.pages(self._hbm.region, 1, shape, parameters.prefill_hbm)
         self._room = Room(self._hbm.region, pages, shape.layer_bytes)
         self._kv = KvInHbm(self._hbm, shape)
         self._meter = EngineMeter(engine)

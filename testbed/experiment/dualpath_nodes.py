@@ -74,9 +74,10 @@ def _engine_node(parameters: DualPathParameters, name: str, role: str) -> NodeOu
     # The smallest thing that has an image is a Layer Block.
     grain = shape_of(parameters, 1).layer_bytes
     buffer = parameters.prefill_buffer_bytes if prefill else parameters.decode_buffer_bytes
+    hbm = parameters.prefill_hbm if prefill else parameters.hbm_kv_bytes
     regions = [RegionOutline(BUFFER, buffer, bulk=True, grain=grain, dram=True)]
     for engine in range(parameters.engines_per_node):
-        regions.append(RegionOutline(hbm_region(engine), parameters.hbm_kv_bytes, bulk=True, grain=grain))
+        regions.append(RegionOutline(hbm_region(engine), hbm, bulk=True, grain=grain))
         if exchanges(parameters):
             regions.append(RegionOutline(tokens_region(engine), _TOKENS_BYTES, bulk=True, grain=_TOKENS_GRAIN))
     if pool := pool_bytes(parameters):

@@ -201,9 +201,14 @@ def _check_memory(parameters: DualPathParameters) -> None:
     """Raises ValueError for memory without a single block; a turn that does not fit in more fails when it comes."""
     block = shape_of(parameters, 1).full_bytes
     persisting = parameters.engines_per_node * staging_pages(parameters, parameters.decode_buffer_bytes // block)
-    for name, kept in (("hbm_kv_bytes", 0), ("prefill_buffer_bytes", 0), ("decode_buffer_bytes", persisting)):
+    for name, kept in (
+        ("hbm_kv_bytes", 0),
+        ("prefill_hbm_kv_bytes", 0),
+        ("prefill_buffer_bytes", 0),
+        ("decode_buffer_bytes", persisting),
+    ):
         size = getattr(parameters, name)
-        if size // block <= kept:
+        if size is not None and size // block <= kept:
             beside = f", beside the {kept} that are kept for persisting" if kept else ""
             raise ValueError(f"{name}: {size}: room for at least one block of {block} bytes{beside}")
 

@@ -34,6 +34,8 @@ class Desk:
     def __init__(self, prefill=1, decode=1, engines=2, known=None, **parameters):
         self.pes = [f"pe{n}" for n in range(prefill)]
         self.des = [f"de{n}" for n in range(decode)]
+        # Engines here report no free HBM unless a test says so.
+        parameters = {"hbm_counted_at": "assignment", **parameters}
         self.parameters = DualPathParameters(engines_per_node=engines, **parameters)
         self.known = msgspec.structs.replace(Profiled(100_000, 10_000, 1_000, 1_000, 1_000), **(known or {}))
         self.machine = RequestScheduler(self.parameters, self.known, self.pes, self.des)

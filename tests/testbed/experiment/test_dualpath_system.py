@@ -15,7 +15,8 @@ from testbed.experiment.complaints import SpecError
 from testbed.experiment.launch import prepare
 from testbed.experiment.outlines import Surroundings
 from testbed.experiment.reading import read_spec
-from testbed.experiment.simulation import KILLED, simulate
+from testbed.experiment.simulated_faults import KILLED
+from testbed.experiment.simulation import simulate
 from testbed.network.memory_region import LocalMemory, PlainMemory
 
 EXPERIMENTS = Path(__file__).resolve().parents[3] / "fixtures" / "experiments" / "dualpath"
@@ -42,6 +43,7 @@ def test_each_node_has_its_machines_mail_first(node: str, machines: list[str], t
 @pytest.mark.parametrize(
     ("override", "words"),
     [
+        ("systems.dualpath.prefill_hbm_kv_bytes=1000", "prefill_hbm_kv_bytes: 1000: room for at least one block"),
         ("systems.dualpath.replicas=3", "chains of that length need as many storage nodes"),
         ('faults=[{node="pe7", at_s=1}]', "one of pe0, de0, storage0, storage1, each once"),
         ('faults=[{node="sched0", at_s=1}]', "one of pe0, de0, storage0, storage1, each once"),
@@ -53,6 +55,14 @@ def test_what_does_not_fit_is_told_with_its_place(override: str, words: str) -> 
     with pytest.raises(SpecError) as refused:
         read_spec(SMALL, [override])
     assert words in str(refused.value)
+
+
+def test_prefill_engines_may_have_hbm_of_another_size(tmp_path: Path) -> None:
+    (plan,) = prepare(
+        read_spec(SMALL, ["systems.dualpath.prefill_hbm_kv_bytes=200000000"]), tmp_path, clock="simulated"
+    ).plans
+    sizes = {node: next(one.size for one in plan.node(node).regions if one.name == "hbm1") for node in ("pe0", "de0")}
+    assert sizes["de0"] == pytest.approx(10 * sizes["pe0"], rel=0.01)
 
 
 def test_a_system_of_agents_needs_trajectories() -> None:
