@@ -82,10 +82,6 @@ class Heart:
         """An execution begins."""
         self._next = now
 
-    def stop(self) -> None:
-        """It returns."""
-        self._next = None
-
     def beat(self, now: Nanoseconds) -> None:
         """Beats if that is due."""
         if self._next is not None and self._next <= now:

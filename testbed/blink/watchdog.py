@@ -76,6 +76,7 @@ class Watchdog:
         self._look_at: Nanoseconds = 0
         self._known: Control | None = None
         """The line as first read since the last sign of life."""
+        self._known_at: Nanoseconds = 0
         self._fired_at: Nanoseconds = 0
         self._firings: deque[Nanoseconds] = deque()
 
@@ -122,16 +123,23 @@ class Watchdog:
         if self.state is WatchState.IDLE:
             return None
         if self._known is None:
-            self._known = line
+            self._known, self._known_at = line, now
             return None
         if line.heartbeat != self._known.heartbeat:
             self._calm(now, line, out)
             return None
-        since = self._fired_at if self.state is WatchState.RESTARTING else self._seen
-        patience = self._parameters.restart_patience if self.state is WatchState.RESTARTING else self._patience
-        if self.state is WatchState.GIVEN_UP or now - since < patience:
-            return None
-        return self._fire(now, line, out)
+        return self._fire(now, line, out) if self._patience_is_over(now) else None
+
+    def _patience_is_over(self, now: Nanoseconds) -> bool:
+        match self.state:
+            case WatchState.WATCHING:
+                # Two looks close together, after a time in which nobody could look, say nothing.
+                looked_for = now - self._known_at
+                return now - self._seen >= self._patience and looked_for >= self._patience * (LOOKS - 1) // LOOKS
+            case WatchState.RESTARTING:
+                return now - self._fired_at >= self._parameters.restart_patience
+            case _:
+                return False
 
     def _calm(self, now: Nanoseconds, line: Control, out: list[Effect]) -> None:
         if self.state is not WatchState.WATCHING:

@@ -179,6 +179,8 @@ class World:
         self.mortal = True
         """Whether the owner does what it is asked for."""
         self._deaths = list(deaths)
+        self.left_behind: list[int] = []
+        """Words of the slots when a scheduler last died of `deaths`."""
         self.start_scheduler(self.next_memory())
 
     def next_memory(self) -> LocalMemory:
@@ -250,6 +252,7 @@ class World:
             try:
                 host.wake(self.now)
             except Killed:
+                self.left_behind = [self.memory.load(self.layout.state(slot)) for slot in range(self.layout.slots)]
                 self.kill_scheduler()
         if self.mortal and self.owner.restart_asked():
             self.kill_scheduler()
