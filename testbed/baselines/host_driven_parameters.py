@@ -34,7 +34,8 @@ class HostDrivenParameters(EngineParameters, frozen=True, forbid_unknown_fields=
     """How long the worker waits for a launched graph before it gives up on the device. Our choice: longer than any
     graph here runs; vLLM waits 300 s."""
     orchestration: float | None = None
-    """How many times Llama-3 8B's host work a step of this model takes; None takes the profile's."""
+    """How many times Llama-3 8B's host work a step of this model takes; None takes the profile's, with what experts
+    cost."""
     overlapped: bool | None = None
     """Whether the next step is prepared while the GPU runs this one; None takes the shape's."""
     serial_us: float | None = None

@@ -101,7 +101,7 @@ def _assemble_blink(
     if node.role == "dpu":
         return NodeAssembly(_front_ends(plan, parameters, vocabulary))
     model = parameters.served_model()
-    cost_model = CostModel(read_profile(model.profile))
+    cost_model = CostModel(read_profile(model.profile), parameters.engine_time)
     memory = memories[RING]
     scheduler = PersistentScheduler(
         parameters,

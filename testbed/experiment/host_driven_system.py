@@ -37,14 +37,12 @@ def _nodes(parameters: HostDrivenParameters) -> tuple[NodeOutline, ...]:
     )
 
 
-def _assemble(
-    plan: Plan, parameters: HostDrivenParameters, node: NodePlan, surroundings: Surroundings
-) -> NodeAssembly:
+def _assemble(plan: Plan, parameters: HostDrivenParameters, node: NodePlan, surroundings: Surroundings) -> NodeAssembly:
     vocabulary = surroundings.vocabulary
     if vocabulary is None:
         raise ValueError(f"{node.name} speaks text and has no vocabulary")
     if node.role == "gpu":
-        cost_model = CostModel(read_profile(parameters.served_model().profile))
+        cost_model = CostModel(read_profile(parameters.served_model().profile), parameters.engine_time)
         engine = Engine(cost_model, bundled_text_model(vocabulary))
         return NodeAssembly((LaunchedDevice(parameters.graphs(), engine, executor=surroundings.executor),))
     costs = host_costs(parameters)

@@ -79,15 +79,13 @@ def iterated(
     costs: HostCosts | None = None,
     *,
     context: int | None = None,
-    engine_time: float = 1.0,
     folder: Path = PROFILES,
 ) -> IteratedSystem:
     """The system of these parameters; `costs` in place of the shape's own where it is driven by the host.
 
-    `context` is the longest sequence that graphs are captured for, in place of the model's own; `engine_time` is how
-    many times the tables' times an engine takes.
+    `context` is the longest sequence that graphs are captured for, in place of the model's own.
     """
-    tables, limits = _engine(parameters, context, engine_time, folder)
+    tables, limits = _engine(parameters, context, folder)
     if isinstance(parameters, BlinkParameters):
         return _resident(parameters, tables, limits)
     return _host_driven(parameters, costs or host_costs(parameters, folder), tables, limits)
@@ -144,8 +142,8 @@ def _host_driven(
 
 
 @lru_cache(maxsize=64)
-def _engine(parameters: Parameters, context: int | None, engine_time: float, folder: Path) -> tuple[StepTables, Limits]:
-    cost_model = CostModel(read_profile(parameters.served_model().profile, folder), engine_time)
+def _engine(parameters: Parameters, context: int | None, folder: Path) -> tuple[StepTables, Limits]:
+    cost_model = CostModel(read_profile(parameters.served_model().profile, folder), parameters.engine_time)
     graphs = parameters.graphs()
     if context is not None:
         longer = GraphGrid(PREFILL, (1,), sequences_up_to(context))

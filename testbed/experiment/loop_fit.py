@@ -87,12 +87,13 @@ def system_of(name: str, model: str, fitted: Fitted, loops: HostLoops) -> Iterat
     """`name` of `SYSTEMS` with `model`. Raises KeyError for another name."""
     scale = fitted.engine_time[model]
     if name == BLINK:
-        return iterated(BlinkParameters(model=model, max_batch=fitted.max_batch), context=CONTEXT, engine_time=scale)
+        blink = BlinkParameters(model=model, max_batch=fitted.max_batch, engine_time=scale)
+        return iterated(blink, context=CONTEXT)
     loop = msgspec.structs.replace(loops.loops[name], serial_us=fitted.serial_us[name])
     shape: Shape = next(shape for shape in SHAPES if shape == name)
-    parameters = HostDrivenParameters(model=model, shape=shape, max_batch=fitted.max_batch)
+    parameters = HostDrivenParameters(model=model, shape=shape, max_batch=fitted.max_batch, engine_time=scale)
     costs = HostCosts(loop, fitted.factor(name, model))
-    return iterated(parameters, costs, context=CONTEXT, engine_time=scale)
+    return iterated(parameters, costs, context=CONTEXT)
 
 
 def evaluated(

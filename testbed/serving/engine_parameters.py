@@ -34,6 +34,9 @@ class EngineParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prefills_per_pause: int = 4
     """Prompts prefilled before a paused batch resumes. Not stated; our choice, so that a pause lengthens a step by
     at most four prefills."""
+    engine_time: float = 1.0
+    """How many times the model's step-time table its engine takes. 1: the table as it is; the paper's engines as fitted
+    are in fixtures/profiles/host-loops.toml (`looplane reproduce`)."""
     graph_bytes: int = 2_500_000
     """HBM of one captured graph. Summary: 2 to 3 MB with TensorRT."""
 
@@ -48,6 +51,8 @@ class EngineParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             )
         self.check_positive("hbm_bytes", "kv_block_tokens", "max_batch", "prefills_per_pause", "graph_bytes")
         self.check_not_negative("activation_bytes")
+        if not 0.01 <= self.engine_time <= 100:
+            raise ValueError(f"engine_time must be between 0.01 and 100, not {self.engine_time}")
         if self.kv_blocks is not None and self.kv_blocks < 1:
             raise ValueError(f"kv_blocks must be at least 1, not {self.kv_blocks}")
 

@@ -56,7 +56,7 @@ def test_every_parameter_stands_on_one_page_with_its_default() -> None:
     for name in BlinkParameters.__struct_fields__:
         value = getattr(defaults, name)
         shown = str(value).lower() if value is None or isinstance(value, bool) else value
-        expected[name] = f"{shown:,}" if isinstance(shown, int) else shown
+        expected[name] = f"{shown:,}" if isinstance(shown, int) else str(shown)
     assert sorted(found) == sorted(expected.items())
 
 
