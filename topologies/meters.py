@@ -100,7 +100,8 @@ class CpuMeter:
         spent, rest = busy - self._busy, idle - self._idle
         self._busy, self._idle = busy, idle
         share = 100.0 * spent / (spent + rest) if spent + rest else 0.0
-        return CpuMeasured(some_percent=round(some, 2), busy_percent=round(share, 2))
+        cores = os.cpu_count() or 1
+        return CpuMeasured(round(some, 2), round(share, 2), cores, interval)
 
 
 def _stalled_us() -> int | None:

@@ -75,6 +75,10 @@ class CpuMeasured(Event, frozen=True, tag="cpu.measured"):
 
     some_percent: float
     busy_percent: float
+    cores: int = 0
+    """Of the machine; 0 in older logs."""
+    interval: Nanoseconds = 0
+    """Wall time since the reading before."""
     level: ClassVar[str] = "debug"
 
 

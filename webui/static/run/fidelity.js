@@ -7,7 +7,7 @@ const SHORTEST_READING = 50 * MS;
 /** As testbed.metrics.fidelity.GRAIN_PACKETS. */
 const GRAIN_PACKETS = 2;
 const UNTIMED_ROLES = new Set(["host"]);
-const BUSY_HOST = new Set(["lateness p99", "run-queue wait", "stopped", "send lag p99"]);
+const BUSY_HOST = new Set(["lateness p99", "run-queue wait", "other processes", "stopped", "send lag p99"]);
 const REAL_NETWORK = new Set(["port", "uplink", "rnic"]);
 const FEWEST_WAKES = 100;
 const FEW = "nodes with few wakes";
@@ -32,6 +32,8 @@ export class FidelityFold {
     this.partReal = false;
     this.partKilled = false;
     this.waitsUnknown = false;
+    this.hostWorks = false;
+    this.cpu = { busy: 0, ours: 0, had: 0 };
     /** @type {string[]} */ this.displaced = [];
     /** @type {number[]} */ this.lags = [];
     /** @type {string[]} */ this.planned = [];
@@ -53,6 +55,7 @@ export class FidelityFold {
       case "node.ready": this.nodes.set(event.node, event.role); break;
       case "request.sent": this.lags.push(event.lag); break;
       case "rnic.measured": this.#nic(event); break;
+      case "processor.calibrated": this.hostWorks = true; break;
       case "host.changed": this.changes.push(`${event.what}: ${event.detail}`); break;
       case "fault.injected": this.partKilled = true; break;
       case "hardware.engaged": this.partReal ||= REAL_NETWORK.has(event.seam); break;
@@ -77,7 +80,13 @@ export class FidelityFold {
         const over = (100 * share * event.rate_bits_per_s) / event.setting_bits_per_s - 100;
         this.excess.set(place, Math.max(0, over, this.excess.get(place) ?? 0));
       }
+    } else if (event.type === "cpu.measured") {
+      this.cpu.busy += ((event.busy_percent / 100) * (event.cores ?? 0) * (event.interval ?? 0));
+      this.cpu.had += (event.cores ?? 0) * (event.interval ?? 0);
+    } else if (event.type === "neighbour.measured") {
+      this.cpu.ours += event.cpu;
     } else if (event.type === "wait.measured") {
+      this.cpu.ours += event.ran;
       if (event.waited < 0) this.waitsUnknown = true;
       else {
         add(waited, event.process, event.waited);
@@ -126,6 +135,7 @@ export class FidelityFold {
     switch (name) {
       case "lateness p99": return worst(map(byWakes(this.#timedLate()), (readings) => lateEstimate(readings) / MS / this.dilation));
       case "run-queue wait": return worst(this.#shares(waited, watched));
+      case "other processes": return [this.#others(), ""];
       case "stopped": return worst(this.#shares(halted, looks));
       case "sequence errors": return worst(perMillion(sequence, received));
       case "lost frames": return this.#lostFrames();
@@ -146,6 +156,12 @@ export class FidelityFold {
   #timed(log) {
     const node = [...this.nodes.keys()].find((known) => log === known || log.startsWith(`${known}-`)) ?? log;
     return !UNTIMED_ROLES.has(this.nodes.get(node) ?? "") && !this.displaced.includes(node);
+  }
+
+  /** CPU time that nobody of the run had, in percent; null where that disturbs nothing that is measured. */
+  #others() {
+    const { busy, ours, had } = this.cpu;
+    return had && (this.hostWorks || this.displaced.length) ? Math.max(0, (100 * (busy - ours)) / had) : null;
   }
 
   #timedLate() {
