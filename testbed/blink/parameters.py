@@ -38,6 +38,9 @@ class BlinkParameters(EngineParameters, frozen=True, forbid_unknown_fields=True)
     limits: Blink has one."""
     gpu_choice: Literal["fewest_requests", "round_robin"] = "fewest_requests"
     """How the front end chooses the GPU of a request: the one with the fewest open ones, or each in turn."""
+    graph_token_budget: int | None = None
+    """Decode graphs are captured up to so many tokens (batch x sequence); a larger shape takes the largest graph, the
+    fall-back of the summary. None captures the whole grid. Which shapes Blink leaves out is not stated."""
     prefill_chunk_tokens: int = 0
     """Most tokens of prompts that are computed before the batch has its next decode step; longer prompts are cut.
     0 computes prompts whole, as Blink does (summary, limits: no chunked prefill); Sarathi-Serve takes 512 to 2,048."""
@@ -158,6 +161,8 @@ class BlinkParameters(EngineParameters, frozen=True, forbid_unknown_fields=True)
         if self.speculation is not None and (self.max_batch + 1) * self.lane_words > self.slots:
             words = f"a batch of {self.max_batch} with {self.lane_words} tokens a step"
             raise ValueError(f"speculation: {words} is more than the extraction buffer's {self.slots} words")
+        if self.graph_token_budget is not None and self.graph_token_budget < 1:
+            raise ValueError(f"graph_token_budget must be at least 1, not {self.graph_token_budget}")
         if self.gpus > MOST_GPUS:
             raise ValueError(f"gpus must be 1 to {MOST_GPUS}, not {self.gpus}")
         if self.service_level > 15:
@@ -218,7 +223,7 @@ class BlinkParameters(EngineParameters, frozen=True, forbid_unknown_fields=True)
         lengths = (*range(64, budget, 64), budget) if budget else sequences if self.prefix_cache else ()
         return GraphCache(
             GraphGrid(PREFILL, (1,), sequences),
-            GraphGrid(DECODE, batches, sequences),
+            GraphGrid(DECODE, batches, sequences, self.graph_token_budget),
             self.graph_bytes,
             chunk=ChunkGrids(CHUNK, lengths, (1,), coarse) if lengths else None,
             mixed=ChunkGrids(MIXED, (-(-budget // 2), budget), batches, coarse) if riding else None,
