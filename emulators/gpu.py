@@ -29,7 +29,7 @@ def build(run: NodeRun) -> None:
     """Assembles the node once the host has provisioned it; or as a device whose graphs another node launches."""
     executor = _open_device(run)
     if run.node.attached:
-        host_launched_gpu.build(run, executor)
+        host_launched_gpu.build(run, executor, _vocabulary())
         return
     ask_for_turns(ACCELERATOR_TURN)
     assembly = assemble_node(run.plan, run.name, Surroundings(run.memories, _vocabulary(), executor))

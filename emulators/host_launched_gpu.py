@@ -13,19 +13,19 @@ from emulators.promptness import ACCELERATOR_TURN, ask_for_turns
 from testbed.experiment.assembly import assemble_node
 from testbed.experiment.outlines import Surroundings
 from testbed.serving.executor import Executor
-from testbed.serving.tokens import deepseek_vocabulary
+from testbed.serving.tokens import Vocabulary
 from testbed.units import MICROSECOND
 
 SPIN = 200 * MICROSECOND
 """A graph's end must be seen within 1 % of a step of 6 ms, and some sleeps of a virtual machine end 100 us late."""
 
 
-def build(run: NodeRun, executor: Executor | None) -> None:
+def build(run: NodeRun, executor: Executor | None, vocabulary: Vocabulary) -> None:
     """Assembles the node; waits until every process of the nodes that it is attached to has its link."""
     ask_for_turns(ACCELERATOR_TURN)
     run.spin = SPIN
     links = MachineLinks(run)
     joining = PcieJoining(run, links)
-    assembly = assemble_node(run.plan, run.name, Surroundings(run.memories, deepseek_vocabulary(), executor))
+    assembly = assemble_node(run.plan, run.name, Surroundings(run.memories, vocabulary, executor))
     run.attach(assembly.machines, assembly.accelerator, outside=links.carry)
     joining.wait()
