@@ -6,6 +6,8 @@ cores that nobody else uses; a resident scheduler on the GPU has Blink's publish
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from testbed.baselines.host_driven_parameters import HostCosts, HostDrivenParameters, Shape, host_costs
@@ -41,6 +43,8 @@ class PlacedParameters(HostDrivenParameters, frozen=True, forbid_unknown_fields=
     dpu_slowdown: float = 2.0
     """Time of a piece of host work on a DPU's core ÷ on the host's. Our estimate: a Cortex-A78 at 2 GHz against an Ice
     Lake core at up to 3.6 GHz."""
+    tokeniser: Literal["fastokens", "huggingface"] = "fastokens"
+    """Library with which an emulated DPU's process really makes ids of text, as Blink's `tokeniser`."""
     dpu_tokenise_us_per_token: float = 0.1
     """Tokenising on a DPU, which has a tokeniser of its own: as Blink's `tokenise_per_token`."""
     copy_us: float = 20.0

@@ -119,6 +119,15 @@ def wired(placement: Placement, route: Route) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(pairs))
 
 
+EMULATED = (
+    Placement("host", "host_dram", "host"),
+    Placement("dpu", "direct", "gpu"),
+    Placement("dpu", "direct", "dpu"),
+)
+"""Placements whose every machine has an emulated node: a host that serves, a DPU with the API, a GPU. No emulated host
+posts verbs yet, so whatever crosses the network from or to a host is simulated only; so is input from storage."""
+
+
 class Point(NamedTuple):
     """A published system on the axes."""
 

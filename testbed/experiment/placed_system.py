@@ -20,6 +20,7 @@ from testbed.baselines.placements import (
     API,
     CORE,
     DEVICE,
+    EMULATED,
     GPU,
     POINTS,
     RELAY,
@@ -204,15 +205,23 @@ def _host_processor(plan: Plan, node: NodePlan) -> Accelerator:
 def _notes(parameters: PlacedParameters, _rates: Mapping[str, int]) -> list[str]:
     placement = parameters.placement()
     axes = ", ".join(f"{axis} {getattr(placement, axis)}" for axis in placement.__struct_fields__)
-    known = parameters.names()
-    notes = [f"{axes}; {PlacedCosts(parameters).words()}; host loop of {parameters.loop_shape()}"]
-    if not known:
-        notes.append("no published system has this placement")
-    for name in known:
+    known = ", ".join(parameters.names()) or "of no published system"
+    notes = [f"{axes} ({known}); {PlacedCosts(parameters).words()}; host loop of {parameters.loop_shape()}"]
+    for name in parameters.names():
         point = POINTS[name]
         told = "an extrapolation, for it never ran token loops" if point.extrapolated else "as published"
         notes.append(f"the placement of {name}, {told}: {point.source}")
     return notes
+
+
+def _simulated_only(parameters: PlacedParameters) -> list[str]:
+    """Axes that no emulated node has."""
+    placement = parameters.placement()
+    if placement in EMULATED and not parameters.stored_kib:
+        return []
+    if parameters.stored_kib:
+        return ["stored_kib"]
+    return [f"{axis} = {getattr(placement, axis)}" for axis in placement.__struct_fields__]
 
 
 PLACED = System(
@@ -224,5 +233,6 @@ PLACED = System(
     assemble=_assemble,
     provision=provision,
     notes=_notes,
+    simulated_only=_simulated_only,
 )
 """The row."""

@@ -12,7 +12,7 @@ from testbed.baselines.host_driven_states import CORE_TABLE, STAGE_TABLE, WORKER
 from testbed.serving.engine_parameters import EngineParameters
 
 PAGES = Path(__file__).resolve().parents[3] / "docs" / "models"
-OURS = ("bounds", "baselines", "dram_pool", "host_driven", "vllm", "sglang", "tensorrt_llm")
+OURS = ("bounds", "baselines", "dram_pool", "host_driven", "vllm", "sglang", "tensorrt_llm", "placements")
 HEADINGS = ["Purpose", "Scope and limitations", "States", "Parameters", "Events", "Validation", "References"]
 
 
