@@ -111,7 +111,7 @@ def test_slots_are_used_round_and_round_and_their_counts_wrap(start: int) -> Non
         assert state_of(word) is SlotState.EMPTY
         used = (incarnation_of(word) - start) & INCARNATION_MASK
         assert 5 <= used <= 20
-    moves = Counter(
+    uses = Counter(
         (event.slot, event.incarnation) for event in world.of(SlotMoved) if event.before == "prefill_pending"
     )
     assert set(uses.values()) == {1}
@@ -140,21 +140,21 @@ def test_a_client_that_leaves_in_any_state_of_its_slot_gives_everything_back(
     world.assert_nothing_is_held()
 
 
-def test_a_shape_that_was_not_captured_takes_the_largest_graph() -> None:
-    world = World(small(graph_token_budget=400))
-    for index in range(4):
-        world.submit(f"r{index}", "x" * 120, max_tokens=20)
-    world.settle()
-    chosen = {(event.graph, event.fallback) for event in world.of(GraphSelected) if event.kind == "decode"}
-    assert ("decode-b4-s256", True) in chosen
-    assert ("decode-b2-s128", False) in chosen
-    assert not world.of(DeviceFaulted)
-    plain = World(small())
-    for index in range(4):
-        plain.submit(f"r{index}", "x" * 120, max_tokens=20)
-    plain.settle()
-    assert [world.tokens(f"r{index}") for index in range(4)] == [plain.tokens(f"r{index}") for index in range(4)]
-    assert world.now > plain.now
+def test_a_shape_that_was_not_captured_takes_the_largest_graph_and_costs_its_batch() -> None:
+    cut, whole = World(small(graph_token_budget=400)), World(small())
+    for world in (cut, whole):
+        for index in range(2):
+            world.submit(f"r{index}", "x" * 110, max_tokens=40)
+        world.settle()
+        assert not world.of(DeviceFaulted)
+    chosen = [
+        {(event.graph, event.fallback) for event in world.of(GraphSelected) if event.kind == "decode"}
+        for world in (cut, whole)
+    ]
+    assert chosen[0] == {("decode-b2-s128", False), ("decode-b4-s256", True)}
+    assert chosen[1] == {("decode-b2-s128", False), ("decode-b2-s256", False)}
+    assert cut.now > whole.now
+    assert [cut.tokens(f"r{index}") for index in range(2)] == [whole.tokens(f"r{index}") for index in range(2)]
 
 
 def test_a_smaller_grid_takes_less_memory() -> None:
