@@ -105,7 +105,9 @@ class Tap:
 class Bench:
     """Two nodes with two engines each, all four one group."""
 
-    def __init__(self, wanted: dict[int, Sequence[tuple[Nanoseconds, tuple[int, ...]]]]) -> None:
+    def __init__(
+        self, wanted: dict[int, Sequence[tuple[Nanoseconds, tuple[int, ...]]]], *, true_bytes: bool = False
+    ) -> None:
         self.memories = {
             (node.name, region.name): PlainMemory(region.size) for node in PLAN.nodes for region in node.regions
         }
@@ -115,7 +117,12 @@ class Bench:
         self.engines = [Engine(place, wanted.get(place, ())) for place in range(4)]
         self.collectives = [
             Collective(
-                MEMBERS, place, memory=self.memories[member.node, f"tokens{member.engine}"], path_mtu=4096, scale=SCALE
+                MEMBERS,
+                place,
+                memory=self.memories[member.node, f"tokens{member.engine}"],
+                path_mtu=4096,
+                scale=SCALE,
+                true_bytes=true_bytes,
             )
             for place, member in enumerate(MEMBERS)
         ]
@@ -146,6 +153,14 @@ def test_a_collective_is_done_when_all_parts_are_there() -> None:
     assert (event.operation, event.sequence, event.bytes, event.packets) == ("dispatch", 1, 3 * 40_000 * SCALE, 30)
     # 120 KB into each port at 12.5 bytes a nanosecond (bulk bytes are not scaled in this plan), and the latency.
     assert 120_000 / 12.5 < event.duration < 120_000 / 12.5 * 1.1 + 3_000
+
+
+def test_packets_are_those_that_the_wire_carries_of_images_or_of_true_bytes() -> None:
+    for true_bytes, carried in ((False, 40_000), (True, 40_000 * SCALE)):
+        bench = Bench(alike((0, (40_000, 40_000, 40_000, 40_000))), true_bytes=true_bytes)
+        bench.run()
+        assert {event.packets for event in bench.finished()} == {3 * -(-carried // 4096)}
+        assert {event.bytes for event in bench.finished()} == {3 * 40_000 * SCALE}
 
 
 def test_a_part_is_a_write_with_its_letter_behind_it_on_the_collective_level() -> None:
