@@ -28,7 +28,9 @@ RECORDINGS = Path(__file__).resolve().parents[2] / "fixtures" / "recordings"
 NAMES = sorted(
     path.name for path in RECORDINGS.iterdir() if path.is_dir() and path.name not in {"specs", "__pycache__"}
 )
-RINGS = [name for name in NAMES if not name.startswith("dualpath")]
+HOSTED = ["host-driven", "tenants"]
+"""Those of a server whose control loop is on the host."""
+RINGS = [name for name in NAMES if not name.startswith("dualpath") and name not in HOSTED]
 """Those of a system with a ring of slots and the thirteen steps."""
 NOT_RECORDED = {
     "request.abandoned": "needs a client that goes away in the middle; tests/emulators cuts the connection",
@@ -91,6 +93,16 @@ def test_every_served_request_went_through_the_thirteen_steps(name: str) -> None
         assert {steps[step].count for step in (7, 8, 9, 10)} == {len(row.token_times)}
         order = [steps[step].first for step in (1, 2, 3, 4, 7, 8, 9, 10, 11, 12, 13)]
         assert order == sorted(order)
+
+
+@pytest.mark.parametrize("name", HOSTED)
+def test_every_request_of_a_host_driven_server_went_through_its_eight_steps(name: str) -> None:
+    timeline = Folding(FOLDS).take_all(records(name)).result("timeline")
+    rows = request_spans(timeline)
+    assert [row.state for row in rows] == ["done"] * 3
+    for row in rows:
+        assert {step for step, _ in row.steps} == {1, 2, 7, 8, 9, 10, 12, 13}
+    assert all(launch.node == "gpu0" and launch.started and launch.done for launch in timeline.launches)
 
 
 def test_a_lost_node_shows_in_the_figures_and_every_agent_ends() -> None:
