@@ -37,6 +37,8 @@ class Server(RuleBasedStateMachine):
             small(
                 slots=6, max_batch=batch, prefills_per_pause=pause, window=window, kv_blocks=12,
                 input_arena_tokens=256, token_arena_tokens=128, task_pool=3, poll_work_cap=2,
+                heartbeat_interval=500_000, watchdog_patience=4_000_000, restart_patience=20_000_000,
+                restart_limit=1_000,
                 chunk_placement=placement, **beyond,
             )
         )  # fmt: skip
@@ -75,6 +77,11 @@ class Server(RuleBasedStateMachine):
         self.down = self.was_down = True
         self.world.run(ms)
         self.down = False
+
+    @rule()
+    def kill_the_scheduler(self) -> None:
+        """As often as it likes: the watchdog finds out where somebody waits, and nobody is told."""
+        self.world.kill_scheduler()
 
     @invariant()
     def words_are_words_and_incarnations_never_go_back(self) -> None:
