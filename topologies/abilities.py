@@ -21,7 +21,7 @@ import msgspec
 
 from testbed.command.places import state_folder
 from testbed.network.wire_profile import modelled
-from topologies import cells, docker_host, offers
+from topologies import cells, docker_host, offers, tenancy
 from topologies.processes import fifo_allowed
 
 Level = Literal["ok", "note", "warning", "missing"]
@@ -65,7 +65,7 @@ def probe_all() -> list[Finding]:
     findings += [_cpus(), _cgroups(), _waits(), _memory_lock(), _shared_memory(), _disk()]
     findings.append(_bridge_firewall())
     return findings + [Finding(offer.name, "note" if offer.remedy else "ok", offer.detail, offer.remedy)
-                       for offer in offers.offers()]  # fmt: skip
+                       for offer in (*tenancy.tenancy(), *offers.offers())]  # fmt: skip
 
 
 def lacking(findings: Iterable[Finding]) -> list[Finding]:

@@ -72,8 +72,8 @@ class Names:
         return f"{CONTAINER_LABEL}-{self.label}-{node}"
 
     def neighbour(self, name: str, number: int) -> str:
-        """The Docker container of a neighbour, or its cell; '_' is in no node's container name before the label."""
-        return f"{CONTAINER_LABEL}_{self.label}_{name}_{number}"
+        """The Docker container of a neighbour, or its cell; no node's, since no node's name begins with a hyphen."""
+        return f"{CONTAINER_LABEL}-{self.label}--{name}-{number}"
 
     def neighbour_folder(self, name: str, number: int) -> Path:
         """Where a neighbour says what it has done; all that its container may write to of the run's."""

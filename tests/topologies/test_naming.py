@@ -5,8 +5,15 @@ from __future__ import annotations
 import bench_plans
 import pytest
 
-from testbed.experiment.plan import NodePlan
+from testbed.experiment.plan import NodePlan, Plan
 from topologies.naming import INTERFACE_LIMIT, BadName, Names, is_label
+
+
+def test_a_neighbours_container_is_no_nodes(demo_plan: Plan) -> None:
+    names = Names(demo_plan)
+    assert names.neighbour("zip", 0) == f"looplane-{demo_plan.label}--zip-0"
+    assert names.neighbour("zip", 0).startswith(names.container(""))
+    assert names.neighbour_folder("zip", 0) != names.neighbour_folder("zip", 1)
 
 
 def test_nodes_that_begin_alike_get_different_interfaces(label: str) -> None:
