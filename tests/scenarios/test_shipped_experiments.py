@@ -18,8 +18,13 @@ EXPERIMENTS = sorted((TOP / "fixtures" / "experiments").rglob("*.toml"))
 
 FEW = ("workload.trajectories.agents=2", "workload.trajectories.turns=2")
 SHORTENED: dict[str, tuple[str, ...]] = {
+    "blink-cpu-vs-gpu": ("workload.requests=2", "sweep={}"),
     "blink-interference": ("repeats=1", "workload.requests=6"),
     "blink-interference-all": ("repeats=1", "workload.requests=6"),
+    "blink-interference-sweep": ("workload.requests=2", "workload.lengths.output_cap=16", "sweep={}"),
+    "blink-isolated": ("workload.requests=2", "workload.lengths.output_cap=16"),
+    "blink-isolated-sweep": ("workload.requests=2", "workload.lengths.output_cap=16", "sweep={}"),
+    "blink-launch-law": ("workload.requests=1", "workload.lengths.output=16"),
     "blink-mitigations": ("repeats=1", "workload.requests=6"),
     "dualpath-ablation": FEW,
     "dualpath-append-and-generation": (*FEW, "sweep={}"),

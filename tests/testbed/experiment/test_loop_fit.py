@@ -37,6 +37,7 @@ def test_the_papers_table_has_every_system_and_three_models():
     assert PAPER["qwen-3-32b", BLINK] == (9481.3, 113.4, 2.00)
 
 
+@pytest.mark.soak
 def test_a_table_made_by_known_figures_gives_them_back():
     table = {("qwen-3-32b", name): evaluated(name, "qwen-3-32b", MADE, LOOPS, seeds=(1,)).figures for name in SYSTEMS}
     found = Fit(table, LOOPS, seeds=(1,)).best()
