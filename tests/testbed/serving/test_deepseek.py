@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from testbed.serving.deepseek import DeepSeekVocabulary
@@ -26,6 +26,8 @@ def test_a_second_time_the_remembered_pieces_give_the_same_ids(deepseek: DeepSee
 @settings(max_examples=150, deadline=None)
 @given(text=st.text(max_size=60))
 def test_any_text_comes_back(deepseek: DeepSeekVocabulary, text: str) -> None:
+    # Hypothesis also draws literals of our own modules; a text that spells a special token has that token, which is mute.
+    assume("<｜" not in text)
     ids = deepseek.encode(text)
     assert b"".join(map(deepseek.token_bytes, ids)).decode() == text
     assert all(0 <= token < deepseek.size for token in ids)
