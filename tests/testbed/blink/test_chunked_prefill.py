@@ -125,7 +125,7 @@ def test_a_prompt_cancelled_between_its_chunks_gives_everything_back(placement: 
     world.assert_nothing_is_held()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     loads=st.lists(st.tuples(st.integers(1, 200), st.integers(1, 25), st.floats(0, 30)), min_size=1, max_size=8),
     shape=st.fixed_dictionaries({

@@ -128,7 +128,7 @@ def test_an_answer_and_its_word_must_fit_the_arena(arena: int) -> None:
         assert len(world.tokens("a")) == 16
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     loads=st.lists(
         st.tuples(st.integers(0, 3), st.integers(1, 40), st.integers(1, 20), st.floats(0, 20)), min_size=1, max_size=9

@@ -71,7 +71,7 @@ def test_counts_jump_and_never_pass_the_longest_answer() -> None:
     assert [event.counts for event in world.of(TokensPublished)] == [(1,), (5,), (6,)]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     loads=st.lists(st.tuples(st.integers(1, 60), st.integers(1, 25), st.floats(0, 20)), min_size=1, max_size=8),
     drafts=st.integers(1, 6),
