@@ -26,7 +26,7 @@ def test_a_second_time_the_remembered_pieces_give_the_same_ids(deepseek: DeepSee
 @settings(max_examples=150, deadline=None)
 @given(text=st.text(max_size=60))
 def test_any_text_comes_back(deepseek: DeepSeekVocabulary, text: str) -> None:
-    # Hypothesis also draws literals of our own modules; a text that spells a special token has that token, which is mute.
+    # Hypothesis also draws literals of our own modules, and a special token that is spelt out is mute.
     assume("<｜" not in text)
     ids = deepseek.encode(text)
     assert b"".join(map(deepseek.token_bytes, ids)).decode() == text
