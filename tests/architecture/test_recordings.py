@@ -39,6 +39,7 @@ NOT_RECORDED = {
     "verbs.measured": "only an emulation's NIC has round trips to measure; tests/parity reads them from one",
     "wait.measured": "only an emulation's processes wait for a CPU; tests/topologies/test_process_meter.py has some",
     "host.changed": "nobody meddled with the recorded runs; tests/scenarios/test_verdicts.py does",
+    "watchdog.gave_up": "needs a scheduler that never comes back; tests/testbed/blink/test_recovery.py has one",
     "block.rejected": "needs a damaged replica; tests/testbed/dualpath damages some",
     "port.forecast": "only a run of kind lanes logs it; tests/testbed/dualpath/test_isolation.py has one",
 }
