@@ -91,7 +91,11 @@ def test_every_served_request_went_through_the_thirteen_steps(name: str) -> None
         assert set(steps) == set(range(1, 14))
         assert {steps[step].count for step in range(1, 7)} == {1}
         # One launch, one publication and one detokenised text a token, one after the other.
-        assert {steps[step].count for step in (7, 8, 9, 10)} == {len(row.token_times)}
+        tokens = len(row.token_times)
+        # The launch under way when a scheduler died is done again by the next one.
+        again = {tokens + 1} if name == "recovered" else set()
+        assert {steps[step].count for step in (7, 8)} <= {tokens} | again
+        assert {steps[step].count for step in (9, 10)} == {tokens}
         order = [steps[step].first for step in (1, 2, 3, 4, 7, 8, 9, 10, 11, 12, 13)]
         assert order == sorted(order)
 
