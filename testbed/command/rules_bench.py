@@ -2,7 +2,7 @@
 
 One decision is all of them for one turn: prefill placement in a group of 8 engines, a decode group out of 96, a decode
 engine out of 8, the read path. 48 prefill and 96 decode nodes are the paper's 48P96D, 1,152 engines. numba is imported
-here and in tests only (docs/decisions/0001).
+here, in testbed.serving.iteration where it is installed, and in tests (docs/decisions/0001).
 """
 
 from __future__ import annotations

@@ -296,12 +296,21 @@ def _with_launches(elapsed: Callable[..., Any], publish: Callable[..., Any]) -> 
     return fire
 
 
-def _with_rules(
-    decode_time: Callable[..., Any],
-    admissible: Callable[..., Any],
-    publish: Callable[..., Any],
-    fire: Callable[..., Any],
-) -> Callable[..., Any]:
+def _joins(request: int, step: int, asked: Asked, given: Given) -> bool:
+    """A prefill's request decodes from `step` on; False for one whose first token is its last."""
+    given.joined[request] = step
+    last = step + asked.outputs[request] - 2
+    if last < step:
+        return False
+    given.leaving[0, last] += 1
+    given.leaving[1, last] += asked.prompts[request] + asked.outputs[request]
+    given.leaving[2, last] += asked.blocks[request]
+    return True
+
+
+def _with_rules(*rules: Callable[..., Any]) -> Callable[..., Any]:
+    decode_time, admissible, joins, publish, fire = rules
+
     def loop(
         asked: Asked, tables: Any, limits: Any, driver: Any, disturbance: Any, given: Given, state: Any, until: int
     ) -> int:
@@ -322,13 +331,8 @@ def _with_rules(
                 prompt = asked.prompts[after]
                 fire(len(given.ends) + after, 1, tables.prefill[prompt], driver.prefill, goes_on, asked, given, driver,
                      disturbance, state)  # fmt: skip
-                last = step + asked.outputs[after] - 2
-                given.joined[after] = step
-                if last >= step:
+                if joins(after, step, asked, given):
                     running, context = running + 1, context + prompt + 1
-                    given.leaving[0, last] += 1
-                    given.leaving[1, last] += prompt + asked.outputs[after]
-                    given.leaving[2, last] += asked.blocks[after]
                 after, prefills, used, goes_on, wait = after + 1, prefills - 1, used + 1, True, driver.idle_first
             elif running:
                 given.batch[step] = running
@@ -360,9 +364,9 @@ def _loop(compiled: bool) -> Callable[..., Any]:
     elapsed = compile_rule(_with_stalls(compile_rule(_quantile)))
     publish = compile_rule(_with_work(elapsed))
     fire = compile_rule(_with_launches(elapsed, publish))
-    decode_time, admissible = compile_rule(_decode_time), compile_rule(_admissible)
-    rules: Callable[..., Any] = compile_rule(_with_rules(decode_time, admissible, publish, fire))
-    return rules
+    others = (compile_rule(rule) for rule in (_decode_time, _admissible, _joins))
+    loop: Callable[..., Any] = compile_rule(_with_rules(*others, publish, fire))
+    return loop
 
 
 def _njit() -> Callable[[Any], Any]:
