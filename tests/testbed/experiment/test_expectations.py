@@ -9,11 +9,12 @@ from testbed.experiment.agentic_metrics import AGENTIC_METRICS
 from testbed.experiment.expectations import bound_words, evaluate, holds
 from testbed.experiment.host_figures import HOST_METRICS, NEIGHBOUR_METRICS
 from testbed.experiment.metric_paths import METRICS, UnknownMetric
+from testbed.experiment.recovery_figures import RECOVERY_METRICS
 from testbed.experiment.spec import Bound
 from testbed.experiment.summary import fold_trial, summarise, summarise_system
 from testbed.metrics.latency import EVERYTHING
 from tests.testbed.metrics.host_stories import host_story
-from tests.testbed.metrics.stories import small_run
+from tests.testbed.metrics.stories import outage, small_run
 
 FIGURES: dict[str, Any] = {
     "systems": {
@@ -92,7 +93,7 @@ def test_a_name_that_no_summary_has_is_refused() -> None:
 def test_every_metric_that_can_be_named_stands_in_a_summary() -> None:
     system = summarise_system([fold_trial("t", "blink", "", small_run())], EVERYTHING)
     figures = {"systems": {"blink": msgspec.to_builtins(system)}, "fidelity": {"verdict": "faithful"}}
-    names = [name for name in METRICS if name not in AGENTIC_METRICS and name not in HOST_METRICS]
+    names = [name for name in METRICS if name not in {*AGENTIC_METRICS, *HOST_METRICS, *RECOVERY_METRICS}]
     rows = evaluate({f"systems.blink.{name}": Bound(at_least=0) for name in names}, figures)
     assert len(rows) == len(names) > 40
     assert all(row.measured is not None or "takes at least" in row.reason for row in rows)
@@ -110,6 +111,14 @@ def test_every_metric_of_a_host_that_works_and_of_its_neighbours_stands_in_a_sum
         evaluate({"systems.vllm.neighbours.rate": Bound(at_least=0)}, figures)
     (row,) = evaluate({"systems.vllm.neighbours.other.rate": Bound(at_least=0)}, figures)
     assert not row.held
+
+
+def test_every_metric_of_recovery_stands_in_a_summary() -> None:
+    system = summarise_system([fold_trial("t", "blink", "", outage().records())], EVERYTHING)
+    figures = {"systems": {"blink": msgspec.to_builtins(system)}, "fidelity": {"verdict": "faithful"}}
+    rows = evaluate({f"systems.blink.{name}": Bound(at_least=0) for name in RECOVERY_METRICS}, figures)
+    assert len(rows) == len(RECOVERY_METRICS) > 10
+    assert [row.text for row in rows if row.measured is None and "takes at least" not in row.reason] == []
 
 
 def test_a_metric_of_a_part_that_a_run_has_not_does_not_hold() -> None:
