@@ -7,6 +7,8 @@ scale is raised and the plan's notes say so.
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from testbed.experiment.assembly import SYSTEMS
@@ -52,26 +54,30 @@ def has_images(outlines: tuple[NodeOutline, ...]) -> bool:
     return any(region.bulk for outline in outlines for region in outline.regions)
 
 
-def saturated(spec: Spec, ports: dict[str, int], byte_scale: int) -> int:
+def saturated(spec: Spec, ports: dict[str, int], byte_scale: int, dilation: float) -> int:
     """Packets a second with every RoCE port saturated."""
     rates, mtu = true_rates(spec), spec.network.compute.path_mtu
     return sum(
-        count * packets_per_second(kernel_rate(rates[name], byte_scale, spec.dilation), mtu)
-        for name, count in ports.items()
+        count * packets_per_second(kernel_rate(rates[name], byte_scale, dilation), mtu) for name, count in ports.items()
     )
 
 
-def chosen_byte_scale(spec: Spec, outlines: tuple[NodeOutline, ...], budget: int) -> tuple[int, list[str]]:
-    """The byte scale of an emulation: the spec's, raised where saturated ports would burst the packet budget."""
+def chosen_byte_scale(
+    spec: Spec, outlines: tuple[NodeOutline, ...], budget: int, dilation: float
+) -> tuple[int, list[str]]:
+    """The byte scale of an emulation: the spec's, raised where saturated ports would burst the packet budget.
+
+    `dilation` is that of the system's trials.
+    """
     ports, rates, mtu = roce_ports(outlines), true_rates(spec), spec.network.compute.path_mtu
-    packets = saturated(spec, ports, spec.byte_scale)
+    packets = saturated(spec, ports, spec.byte_scale, dilation)
     if packets <= budget:
         return spec.byte_scale, []
     total = sum(count * rates[name] for name, count in ports.items())
-    scale = -(-total // int(budget * 8 * (mtu + ROCE_OVERHEAD) * spec.dilation))
+    scale = -(-total // int(budget * 8 * (mtu + ROCE_OVERHEAD) * dilation))
     note = (
         f"byte_scale raised from {spec.byte_scale} to {scale}: {_ports_in_words(ports, rates)} at path MTU {mtu} and "
-        f"dilation {spec.dilation:g} would be {packets} packets/s, this bench carries {budget}"
+        f"dilation {dilation:g} would be {packets} packets/s, this bench carries {budget}"
     )
     return scale, [note]
 
@@ -84,20 +90,29 @@ def _ports_in_words(ports: dict[str, int], rates: dict[str, int]) -> str:
 def slow_ports(spec: Spec) -> list[Complaint]:
     """Ports that an emulation would make slower than any link."""
     systems = outlines_of(spec)
-    scale = max(chosen_byte_scale(spec, outlines, MODELLED.packets_per_s)[0] for outlines in systems)
     told = {"front": spec.network.front.rate_gbit_s, "compute": spec.network.compute.rate_gbit_s}
     if any(members("storage", outlines) for outlines in systems):
         told["storage"] = spec.network.storage.rate_gbit_s
+    scale, dilation = max(_slowed(spec), key=math.prod)
     faults = []
     for name, gbit in told.items():
-        slowed = kernel_rate(true_rates(spec)[name], scale, spec.dilation)
+        slowed = kernel_rate(true_rates(spec)[name], scale, dilation)
         if slowed < SLOWEST_KERNEL_RATE:
             words = (
-                f"with byte_scale {scale} and dilation {spec.dilation:g} an emulation's port has {slowed} bit/s; "
+                f"with byte_scale {scale} and dilation {dilation:g} an emulation's port has {slowed} bit/s; "
                 f"at least {SLOWEST_KERNEL_RATE} are allowed"
             )
             faults.append(Complaint(f"network.{name}.rate_gbit_s", shown(gbit), words))
     return faults
+
+
+def _slowed(spec: Spec) -> list[tuple[int, float]]:
+    """Byte scale and dilation of each system's trials."""
+    dilations = [system.dilation or spec.dilation for system in spec.systems.values()]
+    return [
+        (chosen_byte_scale(spec, outlines, MODELLED.packets_per_s, dilation)[0], dilation)
+        for outlines, dilation in zip(outlines_of(spec), dilations, strict=True)
+    ]
 
 
 def outlines_of(spec: Spec) -> list[tuple[NodeOutline, ...]]:

@@ -67,9 +67,10 @@ def compile_plan(
     # A simulation has true rates and true time; only an emulation must stretch them. Images of KV are made smaller
     # under both clocks, and a simulated wire counts their true bytes.
     dilation = (system.dilation or spec.dilation) if clock == "wall" else 1.0
-    byte_scale, notes = chosen_byte_scale(spec, outlines, wire_profile.packets_per_s) if clock == "wall" else (1, [])
-    if clock == "simulated" and has_images(outlines):
-        byte_scale = spec.byte_scale
+    byte_scale = spec.byte_scale if has_images(outlines) else 1
+    notes: list[str] = []
+    if clock == "wall":
+        byte_scale, notes = chosen_byte_scale(spec, outlines, wire_profile.packets_per_s, dilation)
     rates = true_rates(spec)
     fabrics = tuple(fabric_plan(spec, name, prefix, outlines) for name, prefix, _ in FABRICS if members(name, outlines))
     ports = Ports(outlines, rates, label, byte_scale, dilation)
@@ -107,7 +108,7 @@ def compile_plan(
         wire_profile=wire_profile if clock == "wall" else None,
         notes=(
             *notes,
-            *_notes(spec, clock, byte_scale, outlines, wire_profile),
+            *_notes(spec, clock, (byte_scale, dilation), outlines, wire_profile),
             *(row.notes(parameters, rates) if row.notes is not None else ()),
             *_dilation_notes(dilation, outlines),
             *hardware_notes(spec.hardware, clock),
@@ -124,8 +125,9 @@ def compile_plan(
 
 
 def _notes(
-    spec: Spec, clock: str, byte_scale: int, outlines: tuple[NodeOutline, ...], profile: WireProfile
+    spec: Spec, clock: str, scales: tuple[int, float], outlines: tuple[NodeOutline, ...], profile: WireProfile
 ) -> list[str]:
+    byte_scale, dilation = scales
     images = has_images(outlines)
     speaks = not images and any(outline.role == "client" for outline in outlines)
     synthetic = (
@@ -139,10 +141,10 @@ def _notes(
     rates, ports = true_rates(spec), roce_ports(outlines)
     notes.append(profile.words())
     for name in ports:
-        slowed = kernel_rate(rates[name], byte_scale, spec.dilation)
+        slowed = kernel_rate(rates[name], byte_scale, dilation)
         notes.append(f"{name} ports: {rates[name] / GBIT_PER_S:g} Gbit/s true, {slowed / 1e6:g} Mbit/s in the kernel")
     notes.append(
-        f"all {sum(ports.values())} RoCE ports saturated would be {saturated(spec, ports, byte_scale)} of "
+        f"all {sum(ports.values())} RoCE ports saturated would be {saturated(spec, ports, *scales)} of "
         f"{profile.packets_per_s} packets/s"
     )
     notes += _image_notes(byte_scale, images=images)

@@ -5,6 +5,7 @@ from itertools import combinations
 import msgspec
 import pytest
 
+from testbed.experiment.complaints import SpecError
 from testbed.experiment.packet_budget import packets_per_second
 from testbed.experiment.plan import Plan, read_plan, write_plan
 from testbed.experiment.planning import compile_plan
@@ -74,6 +75,18 @@ def test_addresses_and_keys_are_unique_and_in_range() -> None:
         for fabric in plan.fabrics:
             prefix = fabric.subnet.removesuffix("0/24")
             assert all(port.address.startswith(prefix) for port in ports if port.fabric == fabric.name)
+
+
+def test_a_system_with_a_dilation_of_its_own_is_scaled_and_told_by_that() -> None:
+    experiments, own = plan_of(spec_with("dilation=4.0")), plan_of(spec_with("systems.blink.dilation=4.0"))
+    assert own.notes == experiments.notes
+    assert (own.byte_scale, own.dilation) == (experiments.byte_scale, 4.0)
+    assert own.byte_scale < plan_of(spec_with()).byte_scale
+
+
+def test_a_port_that_a_systems_own_dilation_makes_too_slow_is_refused() -> None:
+    with pytest.raises(SpecError, match="dilation 9000 an emulation's port has"):
+        spec_with("byte_scale=60", "systems.blink.dilation=9000.0")
 
 
 def test_a_plan_can_be_made_again_and_another_seed_makes_another() -> None:
