@@ -78,8 +78,14 @@ def clock_words(summary: RunSummary) -> str:
     """Which clock, and how far the emulation is from the modelled hardware."""
     if summary.clock == "simulated":
         return "simulated clock: modelled time"
-    scale = f", link rates ÷ {summary.byte_scale}" if summary.byte_scale != 1 else ""
-    return f"wall clock, time × {summary.dilation:g}{scale}; every figure is in true units"
+    systems: dict[str, list[str]] = {}
+    for trial in summary.trials:
+        scale = f", link rates ÷ {trial.byte_scale}" if trial.byte_scale != 1 else ""
+        names = systems.setdefault(f"time × {trial.dilation:g}{scale}", [])
+        if trial.system not in names:
+            names.append(trial.system)
+    scales = [f"{words} ({', '.join(names)})" for words, names in systems.items()] if len(systems) > 1 else [*systems]
+    return f"wall clock, {', '.join(scales)}; every figure is in true units"
 
 
 def threshold_words(threshold: Threshold) -> str:
@@ -125,7 +131,7 @@ def _verdict(summary: RunSummary) -> Iterator[str]:
     yield f"Fidelity  {summary.fidelity.verdict}"
     for reason in summary.fidelity.reasons:
         yield f"          {reason}"
-    yield f"Clock     {clock_words(summary)}"
+    yield from textwrap.wrap(f"Clock     {clock_words(summary)}", LINE, subsequent_indent=" " * 10)
 
 
 def _system(name: str, system: SystemSummary) -> Iterator[str]:

@@ -152,13 +152,13 @@ class SystemSummary(AgenticFigures, frozen=True, kw_only=True):
     recovery: RecoveryFigures | None
     """None where no scheduler died."""
     energy: EnergyFigures | None
+    """Modelled, of the whole run; None where no GPU ran a graph."""
     host: HostFigures | None
     """The host's part in serving; None where it has none."""
     neighbours: dict[str, NeighbourFigures]
     """What the tenants beside it got done."""
     mitigations: dict[str, MitigationFigures]
     """What was to protect it from them."""
-    """Modelled, of the whole run; None where no GPU ran a graph."""
 
 
 class TrialSummary(msgspec.Struct, frozen=True):
@@ -173,6 +173,8 @@ class TrialSummary(msgspec.Struct, frozen=True):
     sent: int
     completed: int
     failed: int
+    dilation: float = 1.0
+    byte_scale: int = 1
 
 
 class RunSummary(msgspec.Struct, frozen=True):
@@ -185,6 +187,7 @@ class RunSummary(msgspec.Struct, frozen=True):
     detail: str
     clock: str
     dilation: float
+    """Of the first trial; systems may have their own, see `trials`."""
     byte_scale: int
     fidelity: Fidelity
     """The worst of all trials."""
@@ -392,5 +395,6 @@ def _trial_row(trial: TrialResults) -> TrialSummary:
     counts = count_requests(trial.exchanges or trial.served)
     return TrialSummary(
         trial.label, trial.system, trial.point, _own_outcome(trial.story), _own_detail(trial.story),
-        trial.fidelity.verdict, counts.sent, counts.completed, counts.failed,
+        trial.fidelity.verdict, counts.sent, counts.completed, counts.failed, trial.story.dilation,
+        trial.story.byte_scale,
     )  # fmt: skip

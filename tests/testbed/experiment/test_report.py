@@ -91,6 +91,17 @@ def test_the_clock_line_says_what_byte_scale_slows() -> None:
     assert "Clock     wall clock, time × 6, link rates ÷ 60; every figure is in true units" in text
 
 
+def test_the_clock_line_tells_systems_with_scales_of_their_own_apart() -> None:
+    trials = [
+        fold_trial(
+            name, name, "", Story().at(0, "bench", schema.RunStarted(name, "wall", dilation, scale, 7, 0)).records()
+        )
+        for name, dilation, scale in (("blink", 2.0, 60), ("vllm", 1.0, 1), ("sglang", 1.0, 1))
+    ]
+    text = report_text(summarise("r", "/r", trials), FACTS)
+    assert "wall clock, time × 2, link rates ÷ 60 (blink), time × 1 (vllm, sglang); every figure" in text
+
+
 def test_lines_fit_a_terminal() -> None:
     assert max(len(line) for line in report_text(summary(), FACTS).splitlines()) <= 120
 
