@@ -112,7 +112,7 @@ def compile_plan(
             *(row.notes(parameters, rates) if row.notes is not None else ()),
             *_dilation_notes(dilation, outlines),
             *hardware_notes(spec.hardware, clock),
-            *_surroundings_notes(system, outlines, clock),
+            *_surroundings_notes(spec, place.system, outlines, clock),
         ),
         neighbours=tuple(
             NeighbourPlan(name, each.kind, each.threads, each.containers, each.working_set_mib)
@@ -166,11 +166,11 @@ def _dilation_notes(dilation: float, outlines: tuple[NodeOutline, ...]) -> list[
     return [f"{words}: a piece of 1 ms takes {1 / dilation:.3g} ms of true time; figures need a dilation of 1"]
 
 
-def _surroundings_notes(system: SystemSpec, outlines: tuple[NodeOutline, ...], clock: str) -> list[str]:
+def _surroundings_notes(spec: Spec, name: str, outlines: tuple[NodeOutline, ...], clock: str) -> list[str]:
     """What is about one system: neighbours, other cores than its own choice."""
+    system = spec.systems[name]
     if clock == "simulated":
-        return [f"{name}: under the simulated clock nothing of it is modelled" for name in system.mitigations
-                if name != "pinning"]  # fmt: skip
+        return _simulated_surroundings(spec, name, outlines)
     chosen = {outline.role: _cores(system, outline) for outline in outlines}
     notes = []
     if "reserved" in chosen.values():
@@ -208,6 +208,21 @@ def _node(
         host_design=outline.host_design,
         silicon=outline.role != "host" and cores in ("hardware", outline.cores),
     )
+
+
+def _simulated_surroundings(spec: Spec, name: str, outlines: tuple[NodeOutline, ...]) -> list[str]:
+    """What of neighbours, mitigations and cores a simulation has, and what it has not."""
+    system = spec.systems[name]
+    notes = [f"{other}: under the simulated clock nothing of it is modelled" for other in system.mitigations
+             if other != "pinning"]  # fmt: skip
+    if threads := sum(spec.neighbours[other].threads for other in system.neighbours):
+        works = any(outline.processes and _cores(system, outline) == "host" for outline in outlines)
+        told = "is as measured beside so many (profiles/host-contention.toml)" if works else "is none of this system's"
+        notes.append(f"{name}: {threads} threads of neighbours; none runs, and work on the host's cores {told}")
+    moved = [outline.role for outline in outlines if outline.cores == "hardware" and _cores(system, outline) == "host"]
+    if moved:
+        notes.append(f"{name}: {', '.join(moved)} on cores of the host: only an emulation shows what that does")
+    return notes
 
 
 def _cores(system: SystemSpec, outline: NodeOutline) -> CpuSet:

@@ -77,3 +77,14 @@ def test_an_emulation_and_a_server_without_a_host_loop_need_no_measurement(tmp_p
     check_surroundings(plan_of(clock="wall"), tmp_path)
     check_surroundings(plan_of(kind="blink"), tmp_path)
     check_surroundings(plan_of(threads=0), tmp_path)
+
+
+def test_a_simulation_says_what_it_has_of_neighbours_and_what_not() -> None:
+    said = "s: 12 threads of neighbours; none runs, and work on the host's cores "
+    assert plan_of().notes[-1] == f"{said}is as measured beside so many (profiles/host-contention.toml)"
+    assert plan_of(kind="blink").notes[-1] == plan_of(cores={"host": "reserved"}).notes[-1]
+    assert plan_of(kind="blink").notes[-1] == f"{said}is none of this system's"
+    moved = plan_of(kind="blink", cores={"gpu": "host"}, mitigations=["huge_pages"]).notes
+    assert moved[-3] == "huge_pages: under the simulated clock nothing of it is modelled"
+    assert moved[-1] == "s: gpu on cores of the host: only an emulation shows what that does"
+    assert not any("neighbours" in note for note in plan_of(threads=0).notes)
