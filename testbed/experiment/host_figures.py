@@ -165,10 +165,10 @@ def host_lines(
             f"p50 {_number(step.p50)} p99 {_number(step.p99)} us, n {step.n:,}; ÷ idle p50 {_number(inflation.p50, 2)} "
             f"p99 {_number(inflation.p99, 2)}; launch gap p50 {_number(gap.p50)} p99 {_number(gap.p99)} us"
         )
-        yield "host CPU", (
-            f"had {_number(host.cpu_percent, 1)} %, waited for {_number(host.wait_percent, 1)} % of the time; graphs "
-            f"took {_number(host.graph_ratio, 4)} of the modelled time"
-        )
+        # A simulation has no CPU time to count.
+        had = f"had {_number(host.cpu_percent, 1)} %, waited for {_number(host.wait_percent, 1)} % of the time; "
+        ratio = f"graphs took {_number(host.graph_ratio, 4)} of the modelled time"
+        yield "host CPU", ratio if host.cpu_percent is None else had + ratio
         counted = ", ".join(f"{name} {_number(rate)}" for name, rate in host.per_s.items())
         if host.ipc is not None:
             counted += f", IPC {host.ipc:.2f}"
