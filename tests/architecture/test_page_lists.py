@@ -1,4 +1,4 @@
-"""The lists of guides and of models name every page that there is, once, and none that there is not."""
+"""The lists of guides, models and decisions name every page that there is, once, and none that there is not."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-@pytest.mark.parametrize("folder", ["guide", "models"])
+@pytest.mark.parametrize("folder", ["guide", "models", "decisions"])
 def test_every_page_of_a_folder_is_in_its_list(folder: str) -> None:
     text = (DOCS / folder / "README.md").read_text(encoding="utf-8")
     listed = re.findall(r"\]\(([^)/]+\.md)\)", text)

@@ -1,4 +1,4 @@
-"""What docs/guide/experiments.md shows is true (house style 27)."""
+"""What docs/guide/experiments.md and docs/guide/interference.md show is true (house style 27)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from testbed.experiment.reading import spec_from_bytes
 from testbed.experiment.schema_export import experiment_schema
 from testbed.experiment.sweep import places
 
-GUIDE = (Path(__file__).resolve().parents[3] / "docs" / "guide" / "experiments.md").read_text()
+TOP = Path(__file__).resolve().parents[3]
+GUIDE = (TOP / "docs" / "guide" / "experiments.md").read_text()
+INTERFERENCE = (TOP / "docs" / "guide" / "interference.md").read_text()
 FIRST, SWEEP = re.findall(r"```toml\n(.*?)```", GUIDE, re.DOTALL)
 
 
@@ -53,3 +55,18 @@ def test_every_key_of_the_file_is_in_the_table() -> None:
 def test_the_metrics_are_all_there() -> None:
     for part in ALLOWED.split(", "):
         assert f"systems.NAME.{part}" in GUIDE, part
+
+
+def test_the_neighbours_of_the_interference_guide_are_the_same_as_lines_and_as_a_file() -> None:
+    small = (TOP / "fixtures" / "experiments" / "blink" / "host-driven-small.toml").read_bytes()
+    lines = re.findall(r"--set '((?:neighbours|systems\.server\.neighbours)=.*?)'", INTERFERENCE)
+    laid = spec_from_bytes(small, "small.toml", lines)
+    (shown,) = re.findall(r"```toml\n(.*?)```", INTERFERENCE, re.DOTALL)
+    written = spec_from_bytes(f'name = "x"\ntitle = "X"\n{shown}\n[workload]\nrequests = 1\n'.encode(), "mine.toml")
+    assert laid.neighbours == written.neighbours
+    assert laid.systems["server"].neighbours == written.systems["server"].neighbours == ["zip"]
+
+
+@pytest.mark.parametrize("path", sorted(set(re.findall(r"fixtures/\S+\.toml", INTERFERENCE))))
+def test_every_file_of_the_interference_guide_is_there(path: str) -> None:
+    assert (TOP / path).is_file()
