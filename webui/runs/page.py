@@ -82,6 +82,7 @@ def plan_facts(plan: dict[str, Any]) -> dict[str, Any] | None:
                     }
                     for port in node.get("ports", [])
                 ],
+                "attached": [str(name) for name in node.get("attached", [])],
             }
             for node in plan.get("nodes", [])
         ],

@@ -19,6 +19,7 @@ from webui.runs.folder import download_path, downloads_of, plan_of, trial_folder
 from webui.runs.models import Backend, Run
 from webui.runs.page import page_facts
 from webui.runs.states import Outcome, State
+from webui.runs.surroundings import surroundings_of
 
 PAGE = 50
 CONTENT_TYPES = {
@@ -115,9 +116,16 @@ def run(request: HttpRequest, run_id: str) -> HttpResponse:
         "plan": plan,
         "may_cancel": selectors.run_may_cancel(run=found, user=cast(User, request.user)),
         "page": page_facts(found, trial, plan),
+        "surroundings": surroundings_of(found.pk) if found.is_finished else [],
         **_files(found, trial),
     }
     return render(request, "runs/run.html", context)
+
+
+@require_safe
+def run_surroundings(request: HttpRequest, run_id: str) -> HttpResponse:
+    """The host's part, neighbours and recovery, as a part of the page; fetched when the run ends."""
+    return render(request, "runs/surroundings.html", {"surroundings": surroundings_of(_find(run_id).pk)})
 
 
 @require_POST

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from testbed.experiment.summary import fold_trial, summarise, write_summary
+from tests.testbed.metrics.host_stories import host_story
 from webui.accounts.models import User
 from webui.runs.exports import FORMATS
 from webui.runs.models import Run
@@ -93,6 +95,21 @@ def test_files_are_listed_and_fetched(logged_in: Client, finished: Run) -> None:
     assert report.headers["Content-Security-Policy"].startswith("sandbox")
     assert "<html" in text(report)
     assert logged_in.get(f"/runs/{finished.pk}/files/control/outcome.json").status_code == 404
+
+
+def test_the_host_its_neighbours_and_recovery_are_a_table_of_a_finished_run(
+    logged_in: Client, finished: Run, runs_folder: Path
+) -> None:
+    address = f"/runs/{finished.pk}/surroundings"
+    assert "Host, neighbours" not in text(logged_in.get(address))
+    told = runs_folder / finished.pk / "summary.json"
+    told.write_bytes(write_summary(summarise("x", "x", [fold_trial("t", "vllm", "", host_story().records())])))
+    for page in (text(logged_in.get(address)), text(logged_in.get(f"/runs/{finished.pk}"))):
+        assert "Host, neighbours, recovery" in page
+        assert "launch gap p50" in page
+        assert "<td>beside</td><td>zip: " in page
+    told.write_text('{"systems": {"vllm": {"host": 3}, "blink": []}}')
+    assert "Host, neighbours" not in text(logged_in.get(address))
 
 
 @pytest.mark.parametrize("form", list(FORMATS))

@@ -12,7 +12,7 @@ const HOT = 0.9;
 /** From the clients' side to the GPUs'; what is not named here comes last. */
 const ORDER = ["client", "scheduler", "dpu", "gpu", "prefill", "decode", "storage", "host"];
 
-/** @typedef {{name: string, role: string, ports: {interface: string, fabric: string, rate: number}[]}} Node */
+/** @typedef {{name: string, role: string, ports: {interface: string, fabric: string, rate: number}[], attached?: string[]}} Node */
 
 /** @param {string} tag @param {Record<string, string | number>} attributes @param {string} [text] */
 function element(tag, attributes, text) {
@@ -32,7 +32,8 @@ export class Topology {
     const height = this.#lay(svg, plan);
     svg.setAttribute("viewBox", `0 0 ${this.width} ${height}`);
     box.replaceChildren(svg);
-    sub.textContent = `${plan.nodes.length} nodes, ${plan.fabrics.length} fabrics; load of the emulated links, towards each node`;
+    const fabrics = plan.fabrics.length === 1 ? "1 fabric" : `${plan.fabrics.length} fabrics`;
+    sub.textContent = `${plan.nodes.length} nodes, ${fabrics}; load of the emulated links, towards each node`;
   }
 
   /** Rows: nodes that touch only the fabric below, the fabric, nodes between two fabrics, and so on. @param {Element} svg @param {{nodes: Node[], fabrics: {name: string, roce: boolean, mtu: number}[]}} plan */
@@ -88,9 +89,9 @@ export class Topology {
   /** @param {Element} svg @param {Node} node @param {number} x @param {number} y */
   #node(svg, node, x, y) {
     const width = 104;
-    svg.append(element("rect", { class: "node", x: x - width / 2, y, width, height: NODE_H, rx: 5, ...(node.ports.length ? {} : { "stroke-dasharray": "2 3" }) }),
+    svg.append(element("rect", { class: "node", x: x - width / 2, y, width, height: NODE_H, rx: 5, ...(node.ports.length || attached(node) ? {} : { "stroke-dasharray": "2 3" }) }),
       element("text", { class: "b", x, y: y + 17, "text-anchor": "middle" }, node.name),
-      element("text", { class: "d", x, y: y + 32, "text-anchor": "middle" }, node.ports.length ? node.role : `${node.role}, off the path`));
+      element("text", { class: "d", x, y: y + 32, "text-anchor": "middle" }, node.ports.length ? node.role : `${node.role}, ${attached(node) ? "on PCIe" : "off the path"}`));
   }
 
   /** @param {Element} svg @param {string} port @param {number} setting @param {number} x @param {number} y0 @param {number} y1 @param {number | null} words where its number stands, if anywhere */
@@ -116,7 +117,16 @@ export class Topology {
   }
 }
 
+/** Whether it has a PCIe link to another node; that its ports do not show. @param {Node} node */
+function attached(node) {
+  return Boolean(node.attached?.length);
+}
+
 /** @param {{nodes: Node[], fabrics: {name: string}[]}} plan */
 function describe(plan) {
-  return plan.nodes.map((node) => node.ports.length ? `${node.name} on ${node.ports.map((port) => port.fabric).join(" and ")}` : `${node.name} on no fabric`).join("; ");
+  return plan.nodes.map((node) => {
+    const places = node.ports.map((port) => port.fabric);
+    if (attached(node)) places.push(`PCIe to ${node.attached?.join(" and ")}`);
+    return `${node.name} on ${places.length ? places.join(" and ") : "no fabric"}`;
+  }).join("; ");
 }

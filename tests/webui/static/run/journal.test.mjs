@@ -37,6 +37,15 @@ test("late wakes of a second are one line with the worst", () => {
   assert.match(lines[1].text, /3 times .* worst 9\.0 ms/);
 });
 
+test("deaths of schedulers and neighbours are told in words", () => {
+  assert.equal(wordsOf(event("watchdog.fired", { life: 1, silent: 200_008_024, restarts: 2 })), "no sign of life of scheduler 1 for 200.0 ms; restart 2");
+  assert.equal(wordsOf(event("scheduler.restarted", { life: 2, running: 0, waiting: 4, ended: 1, interrupted: 0 })),
+    "scheduler 2 goes on with 0 requests, prefills 4 again, ends 1, gives up 0");
+  assert.equal(wordsOf(event("neighbour.started", { name: "zip", kind: "pbzip2", threads: 12, containers: 4, cpus: [0], program: "bz2" })),
+    "zip: bz2, 12 threads in 4 containers on CPU 0");
+  assert.equal(wordsOf(event("mitigation.applied", { name: "cache_partition", applied: false, detail: "no resctrl" })), "cache_partition NOT in force: no resctrl");
+});
+
 test("an event without the expected fields is shown, not thrown", () => {
   assert.equal(typeof wordsOf(event("lanes.applied", {})), "string");
   assert.equal(wordsOf(event("new.thing", { a: 1, b: [2] })), "a 1, b [2]");
