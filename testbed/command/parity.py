@@ -24,6 +24,7 @@ from testbed.experiment.assembly import SYSTEMS
 from testbed.experiment.conclusion import results_of
 from testbed.experiment.launch import Prepared, prepare
 from testbed.experiment.parity import Parity, compare, parity_text
+from testbed.experiment.run_folder import RunFolderError
 from testbed.experiment.spec import Spec
 from testbed.experiment.summary import TrialResults, selection_of
 from testbed.experiment.twin import NotMeasured, PartCosts, part_costs, twin_of
@@ -84,20 +85,18 @@ def _compare(
     Systems that serve agents need no calibration: what they wait for is KV, whose images have the modelled rates at
     every dilation and byte_scale, so the plain simulation is their twin.
     """
-    command = ["looplane", *sys.argv[1:]]
     profile = profile_for_a_run()
     agents = all(SYSTEMS[system.kind].clients == "agents" for system in spec.systems.values())
     folders = []
     costs = None
     if not agents:
         say("calibration: a short emulation that measures the parts")
-        measured = prepare(calibrating, parent, clock="wall", text=text, overrides=overrides, command=command,
-                           wire_profile=profile)  # fmt: skip
+        measured = _prepare(calibrating, parent, clock="wall", text=text, overrides=overrides, wire_profile=profile)
         costs = _costs(measured, _run(measured, "mininet"))
         folders.append(("calibration", measured))
-    real = prepare(spec, parent, clock="wall", text=text, overrides=overrides, command=command, wire_profile=profile)
+    real = _prepare(spec, parent, clock="wall", text=text, overrides=overrides, wire_profile=profile)
     emulated = _run(real, "mininet")
-    twin = prepare(spec, parent, clock="simulated", text=text, overrides=overrides, command=command)
+    twin = _prepare(spec, parent, clock="simulated", text=text, overrides=overrides)
     if costs is not None:
         plans = tuple(twin_of(*pair, costs) for pair in zip(real.plans, twin.plans, strict=True))
         for trial, plan in zip(twin.trials, plans, strict=True):
@@ -107,6 +106,14 @@ def _compare(
     for kind, prepared in (*folders, ("emulated", real), ("simulated", twin)):
         say(f"{kind}: {prepared.folder.path}")
     return compare(emulated, simulated, selection_of(msgspec.to_builtins(spec.workload)))
+
+
+def _prepare(spec: Spec, parent: Path, **told: Any) -> Prepared:
+    """Raises CommandError for what a clock cannot run."""
+    try:
+        return prepare(spec, parent, command=["looplane", *sys.argv[1:]], **told)
+    except (RunFolderError, ValueError) as fault:
+        raise CommandError(f"parity: {fault}", ExitCode.BAD_INPUT) from fault
 
 
 def _costs(prepared: Prepared, trials: Sequence[TrialResults]) -> PartCosts:

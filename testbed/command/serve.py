@@ -57,7 +57,7 @@ def main(arguments: argparse.Namespace) -> int:
         prepared = prepare(spec, arguments.out or runs_folder(), clock="wall", text=text,
                            overrides=arguments.overrides, command=["looplane", *sys.argv[1:]],
                            wire_profile=profile_for_a_run() if arguments.on == "mininet" else MODELLED)  # fmt: skip
-    except RunFolderError as fault:
+    except (RunFolderError, ValueError) as fault:
         raise CommandError(str(fault), ExitCode.BAD_INPUT) from fault
     folder = prepared.folder
     with Signals().listening(), held(folder.control / LOCK):

@@ -251,7 +251,9 @@ def _misfits(spec: Spec) -> list[Complaint]:
 
 
 def _wrong_surroundings(spec: Spec) -> list[Complaint]:
-    """Neighbours that the experiment does not have, and CPU sets for roles that the system does not have."""
+    """Neighbours that the experiment does not have, CPU sets for roles that the system does not have, mitigations that
+    protect nothing or that the CPU sets contradict.
+    """
     faults = []
     for name, system in spec.systems.items():
         for number, neighbour in enumerate(system.neighbours):
@@ -259,12 +261,22 @@ def _wrong_surroundings(spec: Spec) -> list[Complaint]:
                 there = ", ".join(spec.neighbours) or "there is no [neighbours.NAME]"
                 faults.append(Complaint(f"systems.{name}.neighbours[{number}]", shown(neighbour), there))
         row = SYSTEMS[system.kind]
-        roles = {outline.role for outline in row.plan_nodes(msgspec.convert(system.parameters, row.parameters))}
+        outlines = row.plan_nodes(msgspec.convert(system.parameters, row.parameters))
+        roles = {outline.role for outline in outlines}
         faults += [
             Complaint(f"systems.{name}.cores", shown(role), f"a role of {', '.join(sorted(roles))}")
             for role in system.cores
             if role not in roles
         ]
+        for key, told in (("neighbours", system.neighbours), ("mitigations", system.mitigations)):
+            faults += [Complaint(f"systems.{name}.{key}[{number}]", shown(each), "each once")
+                       for number, each in enumerate(told) if each in told[:number]]  # fmt: skip
+        if system.mitigations and not any(outline.processes for outline in outlines):
+            words = "nothing: no software of this system serves on the host"
+            faults.append(Complaint(f"systems.{name}.mitigations", shown(system.mitigations), words))
+        if "pinning" in system.mitigations and "host" in system.cores:
+            words = "not with pinning, which is cores of its own for the host"
+            faults.append(Complaint(f"systems.{name}.cores.host", shown(system.cores["host"]), words))
     return faults
 
 

@@ -11,6 +11,9 @@ import msgspec
 from testbed.serving.graph_cache import DECODE, PREFILL, GraphCache, GraphGrid, decode_batches, sequences_up_to
 from testbed.serving.models import H100_HBM_BYTES, MODELS, Model
 
+LARGEST_BATCH = 16_384
+"""Our bound: sixteen times what servers here allow at most by default; the grid of graphs grows with it."""
+
 
 class EngineParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One engine on one GPU."""
@@ -51,6 +54,8 @@ class EngineParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             )
         self.check_positive("hbm_bytes", "kv_block_tokens", "max_batch", "prefills_per_pause", "graph_bytes")
         self.check_not_negative("activation_bytes")
+        if self.max_batch > LARGEST_BATCH:
+            raise ValueError(f"max_batch must be at most {LARGEST_BATCH}, not {self.max_batch}")
         if not 0.01 <= self.engine_time <= 100:
             raise ValueError(f"engine_time must be between 0.01 and 100, not {self.engine_time}")
         if self.kv_blocks is not None and self.kv_blocks < 1:

@@ -262,6 +262,15 @@ def test_a_system_without_an_api_is_not_served(tmp_path: Path) -> None:
     spec = TOP / "fixtures" / "experiments" / "dualpath" / "vl-isolation.toml"
     done = looplane("serve", str(spec), "--on", "sim", "--out", str(tmp_path))
     assert done.returncode == 2
-    words = 'systems.none.kind: "lanes": has no API for outside clients; allowed: blink'
+    words = 'systems.none.kind: "lanes": has no API for outside clients; allowed: blink, host-driven, placed'
     assert done.stderr.decode().splitlines() == [f"looplane: {spec}: {words}"]
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_only_a_simulation_has_is_not_served_in_wall_time(tmp_path: Path) -> None:
+    spec = TOP / "fixtures" / "experiments" / "blink" / "speculation.toml"
+    done = looplane("serve", str(spec), "--on", "sim", "--out", str(tmp_path))
+    assert done.returncode == 2
+    words = "systems.drafts: speculation: a model that no emulation has; run it on sim"
+    assert done.stderr.decode().splitlines() == [f"looplane: {words}"]
     assert not list(tmp_path.iterdir())

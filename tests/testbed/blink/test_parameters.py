@@ -22,6 +22,7 @@ from testbed.serving.models import MODELS
         ({"slots": 1 << 21, "max_batch": 1}, "slots must be 1 to"),
         ({"slots": "many"}, "$.slots"),
         ({"max_batch": 0}, "max_batch must be at least 1"),
+        ({"max_batch": 16_385}, "max_batch must be at most 16384"),
         ({"max_batch": 5_000}, "max_batch 5000 is more than the ring's 4096 slots"),
         ({"context_tokens": 1}, "context_tokens 1 is not between 2 and llama-3-8b's 8192"),
         ({"context_tokens": 9_000}, "context_tokens 9000"),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from testbed.experiment.complaints import SpecError
 from testbed.experiment.plan import Plan
 from testbed.experiment.planning import compile_plan
 from testbed.experiment.reading import spec_from_tables
@@ -84,7 +85,26 @@ def test_a_simulation_says_what_it_has_of_neighbours_and_what_not() -> None:
     assert plan_of().notes[-1] == f"{said}is as measured beside so many (profiles/host-contention.toml)"
     assert plan_of(kind="blink").notes[-1] == plan_of(cores={"host": "reserved"}).notes[-1]
     assert plan_of(kind="blink").notes[-1] == f"{said}is none of this system's"
-    moved = plan_of(kind="blink", cores={"gpu": "host"}, mitigations=["huge_pages"]).notes
-    assert moved[-3] == "huge_pages: under the simulated clock nothing of it is modelled"
+    protected = plan_of(mitigations=["huge_pages"]).notes
+    assert protected[-2] == "huge_pages: under the simulated clock nothing of it is modelled"
+    moved = plan_of(kind="blink", cores={"gpu": "host"}).notes
     assert moved[-1] == "s: gpu on cores of the host: only an emulation shows what that does"
     assert not any("neighbours" in note for note in plan_of(threads=0).notes)
+
+
+@pytest.mark.parametrize(
+    ("about", "line"),
+    [
+        ({"neighbours": ["zip", "zip"]}, r's\.neighbours\[1\]: "zip": each once'),
+        ({"mitigations": ["priority", "priority"]}, r's\.mitigations\[1\]: "priority": each once'),
+        ({"kind": "blink", "mitigations": ["priority"]}, r"s\.mitigations: .*no software of this system serves"),
+        (
+            {"mitigations": ["pinning"], "cores": {"host": "host"}},
+            r's\.cores\.host: "host": not with pinning, which is cores of its own',
+        ),
+    ],
+)
+def test_what_contradicts_itself_is_refused_in_one_line(about: dict[str, object], line: str) -> None:
+    with pytest.raises(SpecError, match=line) as told:
+        plan_of(**about)  # type: ignore[arg-type]
+    assert "\n" not in str(told.value)
