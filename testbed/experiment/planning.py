@@ -258,7 +258,7 @@ def _wrong_surroundings(spec: Spec) -> list[Complaint]:
     for name, system in spec.systems.items():
         for number, neighbour in enumerate(system.neighbours):
             if neighbour not in spec.neighbours:
-                there = ", ".join(spec.neighbours) or "there is no [neighbours.NAME]"
+                there = f"one of {', '.join(spec.neighbours)}" if spec.neighbours else "there is no [neighbours.NAME]"
                 faults.append(Complaint(f"systems.{name}.neighbours[{number}]", shown(neighbour), there))
         row = SYSTEMS[system.kind]
         outlines = row.plan_nodes(msgspec.convert(system.parameters, row.parameters))
