@@ -65,6 +65,10 @@ SPIN = 50 * MICROSECOND
 _BARRIER_POLL_S = 0.002
 
 
+class NodeFault(Exception):
+    """What has befallen the node from outside this process; its words say all, a traceback would add nothing."""
+
+
 class NodeRun:
     """One node's part in one run, or one process's of a node that has several. Not for several threads."""
 
@@ -383,6 +387,10 @@ def live_to_the_end(live: Callable[[NodeRun], None], arguments: Sequence[str] | 
         return EXIT_BAD_INPUT
     try:
         live(run)
+    except NodeFault as fault:
+        run.finish(EXIT_ERRORED, str(fault))
+        print(fault, file=sys.stderr)
+        return EXIT_ERRORED
     except Exception as error:  # noqa: BLE001  # whatever it was, the log must have it
         run.record_crash(error)
         run.finish(EXIT_ERRORED, f"{type(error).__name__}: {error}")

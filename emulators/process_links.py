@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from emulators.machine_links import MachineLinks
 from emulators.message_stream import Codec, MessageStream
-from emulators.node import NodeRun
+from emulators.node import NodeFault, NodeRun
 
 LINKS_VARIABLE = "LOOPLANE_PROCESS_LINKS"
 """Environment of a process that is not the first: `api=5,worker=7`, descriptors by process."""
@@ -30,7 +30,7 @@ _TERM_PATIENCE_S = 1.0
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class ProcessDied(Exception):
+class ProcessDied(NodeFault):
     """One of the node's processes has ended and should not have."""
 
     def __init__(self, process: str, code: int) -> None:

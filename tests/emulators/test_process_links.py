@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -131,7 +132,8 @@ def test_machines_of_one_process_need_no_link_and_sigterm_ends_them(tmp_path):
     try:
         bench.open_barrier()
         bench.await_("rounds", lambda: len(bench.rounds()) == 20)
-        assert {each.process for each in bench.events("host0-core", HostOperation)} == {"core", "worker"}
+        both = {"core", "worker"}
+        bench.await_("its log", lambda: {each.process for each in bench.events("host0-core", HostOperation)} == both)
         assert not (bench.folder / "events" / "host0-worker.jsonl").exists()
         bench.nodes["host0"].terminate()
         assert bench.nodes["host0"].wait(10) == 0, "SIGTERM ends all processes"
@@ -164,3 +166,18 @@ def test_a_run_that_is_stopped_before_it_began_ends_everywhere(bench):
     bench.await_("start", lambda: (bench.folder / "events" / "host0-core.jsonl").exists())
     (bench.folder / "control" / "stop").touch()
     assert host.wait(15) in (0, 4)
+
+
+def test_another_process_that_is_killed_is_the_nodes_death_in_one_line(bench):
+    bench.start("gpu0", RELAY_ROUNDS="1000000")
+    host = bench.start("host0", RELAY_ROUNDS="1000000")
+    bench.open_barrier()
+    bench.await_("rounds", lambda: len(bench.rounds()) > 3)
+    api, core, worker = bench.pids()
+    os.kill(core, signal.SIGKILL)
+    assert host.wait(10) == 4
+    await_end([api, core, worker])
+    assert host.stderr.read() == "process core was killed by SIGKILL\n"
+    assert bench.events("host0", NodeStopped) == [NodeStopped(code=4, detail="process core was killed by SIGKILL")]
+    del bench.nodes["host0"]
+    host.communicate()
