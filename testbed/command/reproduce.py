@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from testbed.experiment.reproduction import (
     RETAINED,
     Line,
     agreement,
+    by_long_row,
     gains,
     interference,
     isolated,
@@ -35,6 +36,8 @@ from testbed.serving.cost_model import PROFILES, ProfileError
 from testbed.serving.host_loop import read_host_loops
 from testbed.serving.host_work import contention_of
 
+ROWS = (5, 15, LONG_FIRST, 45, 55, None)
+"""Rows of the longest prompt for `--rows`, over the first minute of the lowest rate; None has no such prompt."""
 THREADS = 24
 """Threads of neighbours, of the paper's Table 1."""
 
@@ -50,6 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--profiles", type=Path, default=PROFILES, metavar="DIR",
         help="folder of host-loops.toml and host-contention.toml (default: the shipped ones)",
     )  # fmt: skip
+    parser.add_argument(
+        "--rows", action="store_true", help="say what of the agreement hangs on the row of the longest prompt"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -73,10 +79,14 @@ def main(arguments: argparse.Namespace) -> int:
     if arguments.fit:
         say("leaving out one model after another")
         others = left_out(leave_one_out(table, loops), table)
+    rows = {row: by_long_row(fitted, loops, table, row) for row in ROWS} if arguments.rows else {}
     if arguments.json:
-        print(json.dumps(_whole(fitted, alone, beside, others), indent=1))
+        whole = _whole(fitted, alone, beside, others)
+        if rows:
+            whole["rows"] = {str(row): msgspec.to_builtins(agreement(lines)) for row, lines in rows.items()}
+        print(json.dumps(whole, indent=1))
     else:
-        print("\n".join(_text(fitted, alone, beside, others, contention.threads)))
+        print("\n".join([*_text(fitted, alone, beside, others, contention.threads), *_by_row(rows)]))
     return ExitCode.PASSED
 
 
@@ -122,6 +132,14 @@ def _text(fitted: Fitted, alone: list[Line], beside: list[Line], others: list[Li
     lines += ["", f"Beside {threads} threads of neighbours, over alone: predicted / the paper's (90 threads, 6 left)",
               *_table(beside, RETAINED)]  # fmt: skip
     return lines
+
+
+def _by_row(rows: Mapping[int | None, list[Line]]) -> list[str]:
+    if not rows:
+        return []
+    told = {row: "no such prompt" if row is None else f"row {row}" for row in rows}
+    return ["", "The longest prompt at another row, nothing fitted anew",
+            *(_judged(told[row], lines, METRICS) for row, lines in rows.items())]  # fmt: skip
 
 
 def _table(lines: Sequence[Line], metrics: Sequence[str]) -> list[str]:

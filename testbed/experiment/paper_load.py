@@ -76,15 +76,18 @@ class Evaluated(NamedTuple):
         return self.ttft_p99_ms, self.tpot_p99_ms, self.saturation_requests_per_s
 
 
-def law_of(model: str, long_prompt: int | None = LONG_PROMPT) -> ShareGpt:
-    """Lengths of prompts and answers; `long_prompt` None leaves the longest conversations out."""
+def law_of(model: str, long_prompt: int | None = LONG_PROMPT, long_first: int = LONG_FIRST) -> ShareGpt:
+    """Lengths of prompts and answers; `long_prompt` None leaves the longest conversations out.
+
+    `long_first` is the row of the first of them.
+    """
     if long_prompt is None:
         return ShareGpt()
     longest = min(long_prompt, LONGEST.get(model, long_prompt))
     return ShareGpt(
         prompt_mean=PROMPT_MEAN - longest / LONG_EVERY,
         long_prompt=longest,
-        long_first=LONG_FIRST,
+        long_first=long_first,
         long_every=LONG_EVERY,
     )
 

@@ -23,7 +23,7 @@ from testbed.experiment.loop_fit import (
     evaluated,
 )
 from testbed.experiment.paper import Paper
-from testbed.experiment.paper_load import SEEDS, WORKING
+from testbed.experiment.paper_load import SEEDS, WORKING, law_of
 from testbed.serving.host_loop import HostLoops
 from testbed.serving.host_work import Contention
 
@@ -73,6 +73,15 @@ def isolated(fitted: Fitted, loops: HostLoops, table: Table, seeds: Sequence[int
             lines.append(Line(model, name, "P99 TPOT ms, vLLM's", without, None if paper is None else paper[1]))
             share = max(row.host_share for row in found.rates if row.completed)
             lines.append(Line(model, name, "host's share of a step", share, None))
+    return lines
+
+
+def by_long_row(fitted: Fitted, loops: HostLoops, table: Table, row: int | None) -> list[Line]:
+    """The published figures with the first of the longest conversations at `row`; None has none of them."""
+    lines = []
+    for (model, name), paper in table.items():
+        law = law_of(model, None) if row is None else law_of(model, long_first=row)
+        lines += _lines(model, name, METRICS, evaluated(name, model, fitted, loops, law=law).figures, paper)
     return lines
 
 

@@ -19,7 +19,7 @@ def told():
     """One run of the command, as JSON."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
-        assert main(["reproduce", "--json"]) == ExitCode.PASSED
+        assert main(["reproduce", "--json", "--rows"]) == ExitCode.PASSED
     return json.loads(out.getvalue())
 
 
@@ -30,6 +30,13 @@ def test_the_isolated_table_comes_as_near_as_the_page_says(told):
     lines = [Line(**line) for line in told["isolated"]]
     assert agreement(lines, (METRICS[1],)).within_20_percent == 12
     assert agreement([line for line in lines if line.system == "blink"]).within_20_percent == 9
+
+
+def test_what_hangs_on_the_row_of_the_longest_prompt_is_told(told):
+    assert told["rows"]["30"] == told["agreement"]
+    others = [row["within_20_percent"] for name, row in told["rows"].items() if name not in {"30", "None"}]
+    assert max(others) < told["agreement"]["within_20_percent"], "the page says that the row counts as fitted"
+    assert told["rows"]["None"]["within_20_percent"] < min(others)
 
 
 def test_orders_are_the_papers_but_one_and_the_model_with_experts_gains_most(told):
