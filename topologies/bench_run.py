@@ -36,6 +36,7 @@ from topologies.host_watch import HostWatch
 from topologies.last_attempt import put_aside
 from topologies.meters import CpuMeter, LinkMeter, packet_budget
 from topologies.naming import Names
+from topologies.neighbours import memory_lacking
 from topologies.process_meter import ProcessMeter
 from topologies.processes import ProcessTable, cpu_sets, die_with_parent
 from topologies.registry import RunRecord, RunRegistry, mark_of, registered, registry_lock
@@ -79,6 +80,8 @@ class BenchRun:
         elif self._kind == "docker" and not docker_usable():
             raise HostCannot("nodes as containers: no Docker engine answers and none can be started; "
                              "apt-get install docker.io, or nodes = \"namespace\"")  # fmt: skip
+        if lacking := memory_lacking(self.plan):
+            raise HostCannot(lacking)
         self._serve = serve
         self._control = self.folder / "control"
         self._registry = RunRegistry(self.plan.label)

@@ -47,6 +47,21 @@ _PER_THREAD_MIB = 16
 """pbzip2 -9 has 8 MB a thread, gcc -O2 less than 16."""
 
 
+def memory_lacking(plan: Plan) -> str:
+    """Why this machine has no room for what the plan's neighbours work on; empty where it has."""
+    asked = sum(
+        _container_mib(neighbour, threads) for neighbour in plan.neighbours for threads in neighbour.shares()
+    )
+    rows = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
+    there = next(int(row[1]) for row in rows if row[0] == "MemAvailable:") >> 10
+    names = ", ".join(neighbour.name for neighbour in plan.neighbours)
+    return f"neighbours {names} ask for {asked} MiB of memory, and {there} MiB are free" if asked > there else ""
+
+
+def _container_mib(neighbour: NeighbourPlan, threads: int) -> int:
+    return _OWN_MIB + threads * (neighbour.working_set_mib + _PER_THREAD_MIB)
+
+
 class _Tenant(NamedTuple):
     """One container of one neighbour."""
 
@@ -172,7 +187,6 @@ class Neighbours:
         return _Tenant(started, report, None)
 
     def _spec(self, neighbour: NeighbourPlan, number: int, threads: int, image: str) -> ContainerSpec:
-        each = neighbour.working_set_mib + _PER_THREAD_MIB
         folder = self._names.neighbour_folder(neighbour.name, number)
         libraries = [Mount(Path(path)) for path in site_packages() if not Path(path).is_relative_to(SOURCE)]
         return ContainerSpec(
@@ -181,7 +195,7 @@ class Neighbours:
             image=image,
             hostname=f"{neighbour.name}-{number}",
             cpus=self._cpus,
-            memory_mib=_OWN_MIB + threads * each,
+            memory_mib=_container_mib(neighbour, threads),
             mounts=(Mount(SOURCE), *libraries, Mount(folder, writable=True)),
             environment=python_environment(),
         )
