@@ -263,7 +263,8 @@ def work(work: Work, report: Path, limit_s: float) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """A whole life. Returns the exit code: 0, or 2 where a program is missing."""
+    """A whole life. Returns the exit code: 0, or 2 where a program is missing or has ended, or nothing can be written.
+    """
     parser = argparse.ArgumentParser(description="One neighbour's software; started by the bench.")
     parser.add_argument("--kind", choices=list(KINDS), required=True)
     parser.add_argument("--threads", type=int, required=True)
@@ -274,8 +275,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, _end)
     try:
         work(KINDS[options.kind](options.threads, options.working_set_mib), options.report, options.limit_s)
-    except CannotWork as fault:
-        print(fault, file=sys.stderr)
+    except (CannotWork, OSError) as fault:
+        print(f"neighbour: {fault}", file=sys.stderr)
         return 2
     return 0
 

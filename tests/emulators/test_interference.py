@@ -137,3 +137,15 @@ def test_kinds_are_those_of_an_experiment() -> None:
 
     assert set(interference.KINDS) == set(get_args(get_type_hints(NeighbourSpec)["kind"]))
     assert issubclass(CannotWork, Exception)
+
+
+def test_a_report_that_cannot_be_written_ends_it_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    words = ["--kind", "memory", "--threads", "1", "--working-set-mib", "4", "--limit-s", "30"]
+    words += ["--report", str(tmp_path / "file" / "report.json")]
+    command = [sys.executable, "-m", "emulators.interference", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("neighbour: ")
+    assert "Not a directory" in line
