@@ -263,8 +263,7 @@ def work(work: Work, report: Path, limit_s: float) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """A whole life. Returns the exit code: 0, or 2 where a program is missing or has ended, or nothing can be written.
-    """
+    """A whole life. Returns the exit code: 0, or 2 where a program is missing or ends, or nothing can be written."""
     parser = argparse.ArgumentParser(description="One neighbour's software; started by the bench.")
     parser.add_argument("--kind", choices=list(KINDS), required=True)
     parser.add_argument("--threads", type=int, required=True)
