@@ -59,6 +59,7 @@ def main(arguments: argparse.Namespace) -> int:
     for file in files:
         overrides = [*arguments.overrides, f"repeats={arguments.repeats}"]
         spec, text = read(file, overrides)
+        _check_that_it_can_be_timed(file, spec)
         calibrating, _ = read(file, [*overrides, "repeats=1", f"seed={spec.seed + 1}", *_few_requests(spec)])
         here = _compare(spec, text, calibrating, overrides, arguments.out or runs_folder())
         found += here
@@ -114,6 +115,16 @@ def _prepare(spec: Spec, parent: Path, **told: Any) -> Prepared:
         return prepare(spec, parent, command=["looplane", *sys.argv[1:]], **told)
     except (RunFolderError, ValueError) as fault:
         raise CommandError(f"parity: {fault}", ExitCode.BAD_INPUT) from fault
+
+
+def _check_that_it_can_be_timed(file: str, spec: Spec) -> None:
+    """Raises CommandError for a system without RDMA: the parts that a calibration times are its verbs."""
+    for name, system in spec.systems.items():
+        row = SYSTEMS[system.kind]
+        outlines = row.plan_nodes(msgspec.convert(system.parameters, row.parameters))
+        if row.clients == "text" and not any(outline.connections for outline in outlines):
+            words = f'systems.{name}.kind: "{system.kind}": a system with RDMA, whose verbs calibrate its twin'
+            raise CommandError(f"parity: {file}: {words}", ExitCode.BAD_INPUT)
 
 
 def _costs(prepared: Prepared, trials: Sequence[TrialResults]) -> PartCosts:
