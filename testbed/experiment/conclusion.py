@@ -116,13 +116,16 @@ def report_facts(folder: RunFolder, summary: RunSummary) -> ReportFacts:
 
 def _beside(summary: RunSummary, spec: Spec, plans: Sequence[Plan]) -> dict[str, list[Beside]]:
     """The papers' values beside ours, by system, and by pair of systems for ratios."""
-    complete = {f"{plan.system} {_point(plan)}".strip(): plan.parameters for plan in plans}
+    planned = {f"{plan.system} {_point(plan)}".strip(): plan for plan in plans}
     points: dict[str, dict[str, Ours]] = {}
     for name, system in summary.systems.items():
         short, _, point = name.partition(" ")
         told = spec.systems[short]
-        parameters = complete.get(name, told.parameters)
-        ours = Ours(told.kind, str(parameters.get("model", "")), parameters, system)
+        plan = planned.get(name)
+        parameters = told.parameters if plan is None else plan.parameters
+        threads = 0 if plan is None else sum(neighbour.threads for neighbour in plan.neighbours)
+        displaced = bool(set(told.cores) - {"client"})
+        ours = Ours(told.kind, str(parameters.get("model", "")), parameters, system, threads, displaced)
         points.setdefault(point, {})[name] = ours
     found: dict[str, list[Beside]] = {}
     for systems in points.values():

@@ -1,7 +1,7 @@
 """What the papers published, and ours beside it where the two speak of the same thing.
 
-A value stands beside ours only if system, model and metric are the same; a ratio, and a table that says so, beside any
-model's. Even then the load may be another, so every row carries the paper's conditions, and ours is by the definition
+A value stands beside ours only if system, model, metric and neighbours are the same; a ratio, and a table that says so,
+beside any model's. Even then the load may be another, so every row carries the paper's conditions, and ours is by the definition
 of the tool that the paper drove its load with.
 """
 
@@ -48,6 +48,8 @@ class PaperSystem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Rows of `testbed.experiment.assembly.SYSTEMS` that can be it."""
     where: dict[str, Any] = {}
     """Parameters that make it this one; others may be what they are."""
+    threads: tuple[int, int] = (0, 0)
+    """How many threads its neighbours have, from and to; by default it is alone."""
 
 
 class PaperTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -87,6 +89,8 @@ class PaperRatio(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: str
     experiments: tuple[str, ...] = ()
     """As for a table."""
+    model: str = ""
+    """As in a row; empty where it is any model's."""
 
 
 class Paper(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -112,6 +116,10 @@ class Ours(msgspec.Struct, frozen=True):
     parameters: Mapping[str, Any]
     """All of them, with defaults."""
     summary: SystemSummary
+    threads: int = 0
+    """Of its neighbours on the host's CPU set."""
+    displaced: bool = False
+    """Whether the experiment has put nodes of it on other cores than its own: no paper has a figure of that."""
 
 
 class Beside(msgspec.Struct, frozen=True):
@@ -153,6 +161,8 @@ def beside_ratios(paper: Paper, systems: Mapping[str, Ours], experiment: str = "
             continue
         for over, one in systems.items():
             for under, other in systems.items():
+                if ratio.model and not ratio.model == one.model == other.model:
+                    continue
                 if ratio.over in paper.names(one) and ratio.under in paper.names(other):
                     row = _ratio(ratio, one, other)
                     found[f"{over} ÷ {under}"] = (*found.get(f"{over} ÷ {under}", ()), row)
@@ -160,9 +170,11 @@ def beside_ratios(paper: Paper, systems: Mapping[str, Ours], experiment: str = "
 
 
 def _is(told: str | PaperSystem, ours: Ours) -> bool:
-    if isinstance(told, str):
-        return told == ours.kind
-    return ours.kind in told.kinds and all(ours.parameters.get(name) == value for name, value in told.where.items())
+    named = PaperSystem((told,)) if isinstance(told, str) else told
+    least, most = named.threads
+    if ours.displaced or not least <= ours.threads <= most:
+        return False
+    return ours.kind in named.kinds and all(ours.parameters.get(name) == value for name, value in named.where.items())
 
 
 def _rows(paper: Paper, ours: Ours, experiment: str) -> Iterator[Beside]:

@@ -105,6 +105,39 @@ def test_ours_stands_beside_the_papers_only_for_the_same_system_model_and_metric
     assert beside(blink(), Ours("vllm", "llama-3-8b", {}, summary)) == ()
 
 
+def test_a_system_with_neighbours_is_another_of_the_papers() -> None:
+    """Beside neighbours it is not the isolated one, and on other cores than its own it is none of the paper's."""
+    summary = summarise_system([fold_trial("t", "vllm", "", small_run())], EVERYTHING)
+
+    def names(threads: int, *, displaced: bool = False, shape: str = "vllm") -> tuple[str, ...]:
+        return blink().names(Ours("host-driven", "llama-3-8b", {"shape": shape}, summary, threads, displaced))
+
+    assert names(0) == ("vLLM 0.13.0", "vLLM 0.13 alone")
+    assert names(12) == ("vLLM 0.13.0 beside", "vLLM 0.13, 12 threads")
+    assert names(5) == ("vLLM 0.13.0 beside",)
+    assert names(0, shape="sglang") == ("SGLang 0.5.8",)
+    assert names(0, displaced=True) == names(12, displaced=True) == ()
+
+
+def test_inflations_stand_beside_those_of_the_same_model() -> None:
+    summary = summarise_system([fold_trial("t", "vllm", "", small_run(requests=120))], EVERYTHING)
+
+    def found(model: str, experiment: str = "blink-interference") -> dict[str, list[float]]:
+        alone = Ours("host-driven", model, {"shape": "vllm"}, summary)
+        systems = {"alone": alone, "beside": msgspec.structs.replace(alone, threads=12)}
+        rows = beside_ratios(blink(), systems, experiment)
+        return {pair: [row.paper for row in there] for pair, there in rows.items()}
+
+    assert found("llama-3-8b") == {"beside ÷ alone": [11.12, 7.35]}
+    assert found("qwen-3-30b-a3b") == {"beside ÷ alone": [2.02, 3.04]}
+    assert found("phi-4-15b") == found("llama-3-8b", "blink-demo") == {}
+    for ratio in blink().ratios:
+        column = 0 if ratio.metric == "ttft_ms.p99" else 1
+        (row,) = [row for table in blink().tables if table.name == "under interference" for row in table.rows
+                  if (row.model, row.system) == (ratio.model, ratio.under)]  # fmt: skip
+        assert row.values[column] == ratio.value
+
+
 def test_ours_is_by_the_papers_definition() -> None:
     summary = summarise_system([fold_trial("t", "blink", "", small_run(requests=120, tokens=2))], EVERYTHING)
     by_metric = {row.metric: row.ours for row in beside(blink(), Ours("blink", "llama-3-8b", {}, summary))}
