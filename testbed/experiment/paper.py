@@ -1,8 +1,8 @@
 """What the papers published, and ours beside it where the two speak of the same thing.
 
 A value stands beside ours only if system, model, metric and neighbours are the same; a ratio, and a table that says so,
-beside any model's. Even then the load may be another, so every row carries the paper's conditions, and ours is by the definition
-of the tool that the paper drove its load with.
+beside any model's. Even then the load may be another, so every row carries the paper's conditions, and ours is by the
+definition of the tool that the paper drove its load with.
 """
 
 from __future__ import annotations
