@@ -27,7 +27,6 @@ from testbed.experiment.outlines import (
 from testbed.experiment.plan import NodePlan, Plan
 from testbed.machine import Machine, RemoteAddress
 from testbed.network.memory_region import LocalMemory
-from testbed.serving.cost_model import CostModel, read_profile
 from testbed.serving.engine import Engine
 from testbed.serving.provisioning import provision
 from testbed.serving.text_model import bundled_text_model
@@ -100,8 +99,7 @@ def _assemble_blink(
         raise ValueError(f"{node.name} speaks text and has no vocabulary")
     if node.role == "dpu":
         return NodeAssembly(_front_ends(plan, parameters, vocabulary))
-    model = parameters.served_model()
-    cost_model = CostModel(read_profile(model.profile), parameters.engine_time)
+    cost_model = parameters.cost_model()
     memory = memories[RING]
     scheduler = PersistentScheduler(
         parameters,

@@ -12,17 +12,13 @@ from testbed.baselines.host_driven_core import EngineCore
 from testbed.baselines.host_driven_device import LaunchedDevice
 from testbed.baselines.host_driven_parameters import HostDrivenParameters, host_costs
 from testbed.baselines.host_driven_worker import Worker
-from testbed.clocks.node_host import Accelerator
 from testbed.experiment.outlines import NodeAssembly, NodeOutline, Surroundings, System
 from testbed.experiment.plan import NodePlan, Plan
-from testbed.experiment.surroundings import contention_at
+from testbed.experiment.surroundings import modelled_processor
 from testbed.machine import Machine
-from testbed.serving.cost_model import CostModel, read_profile
 from testbed.serving.engine import Engine
-from testbed.serving.host_work import ModelledProcessor
 from testbed.serving.provisioning import provision
 from testbed.serving.text_model import bundled_text_model
-from testbed.workload.streams import stream
 
 _HOST, _GPU = "host0", "gpu0"
 
@@ -42,8 +38,7 @@ def _assemble(plan: Plan, parameters: HostDrivenParameters, node: NodePlan, surr
     if vocabulary is None:
         raise ValueError(f"{node.name} speaks text and has no vocabulary")
     if node.role == "gpu":
-        cost_model = CostModel(read_profile(parameters.served_model().profile), parameters.engine_time)
-        engine = Engine(cost_model, bundled_text_model(vocabulary))
+        engine = Engine(parameters.cost_model(), bundled_text_model(vocabulary))
         return NodeAssembly((LaunchedDevice(parameters.graphs(), engine, executor=surroundings.executor),))
     costs = host_costs(parameters)
     machines: tuple[Machine, ...] = (
@@ -51,14 +46,7 @@ def _assemble(plan: Plan, parameters: HostDrivenParameters, node: NodePlan, surr
         EngineCore(parameters, costs, kv_blocks=provision(parameters).kv_blocks, eos=vocabulary.eos),
         Worker(parameters, costs),
     )
-    return NodeAssembly(machines, surroundings.processor or _modelled(plan, node))
-
-
-def _modelled(plan: Plan, node: NodePlan) -> Accelerator:
-    """The processor under the simulated clock."""
-    contention = contention_at(plan, node)
-    rng = stream(plan.seed, "processor") if contention is not None else None
-    return ModelledProcessor(contention, rng, node.processes)
+    return NodeAssembly(machines, surroundings.processor or modelled_processor(plan, node))
 
 
 def _notes(parameters: HostDrivenParameters, _rates: Mapping[str, int]) -> list[str]:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from testbed.baselines.host_driven_parameters import HostCosts, HostDrivenParameters, host_costs
 from testbed.blink.parameters import BlinkParameters
 from testbed.clocks.pcie import LATENCY
-from testbed.serving.cost_model import PROFILES, CostModel, read_profile
+from testbed.serving.cost_model import PROFILES
 from testbed.serving.graph_cache import PREFILL, GraphCache, GraphGrid, sequences_up_to
 from testbed.serving.host_work import Contention
 from testbed.serving.iteration import NO_END, QUIET, Disturbance, Driver, Limits, Outcome, StepTables, serve
@@ -143,7 +143,7 @@ def _host_driven(
 
 @lru_cache(maxsize=64)
 def _engine(parameters: Parameters, context: int | None, folder: Path) -> tuple[StepTables, Limits]:
-    cost_model = CostModel(read_profile(parameters.served_model().profile, folder), parameters.engine_time)
+    cost_model = parameters.cost_model(folder)
     graphs = parameters.graphs()
     if context is not None:
         longer = GraphGrid(PREFILL, (1,), sequences_up_to(context))

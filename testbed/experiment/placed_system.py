@@ -32,7 +32,6 @@ from testbed.baselines.placements import (
     travels_over_pcie,
     wired,
 )
-from testbed.clocks.node_host import Accelerator
 from testbed.experiment.outlines import (
     ConnectionOutline,
     NodeAssembly,
@@ -42,16 +41,14 @@ from testbed.experiment.outlines import (
     System,
 )
 from testbed.experiment.plan import NodePlan, Plan
-from testbed.experiment.surroundings import contention_at
+from testbed.experiment.surroundings import modelled_processor
 from testbed.machine import Machine, Message, RemoteAddress
-from testbed.serving.cost_model import CostModel, read_profile
 from testbed.serving.device_messages import StepDone, StepFailed
 from testbed.serving.engine import Engine
 from testbed.serving.host_work import ModelledProcessor
 from testbed.serving.provisioning import provision
 from testbed.serving.text_model import bundled_text_model
 from testbed.units import GBIT_PER_S
-from testbed.workload.streams import stream
 
 PROMPTS = "prompts"
 """Name of the region of GPU memory that prompts are written into."""
@@ -113,7 +110,7 @@ def _assemble(plan: Plan, parameters: PlacedParameters, node: NodePlan, surround
     placement = parameters.placement()
     machines = (*_couriers(parameters, node.name), *_machines(plan, parameters, node.name, surroundings))
     if placement.side_of(node.name) == "host":
-        return NodeAssembly(machines, surroundings.processor or _host_processor(plan, node))
+        return NodeAssembly(machines, surroundings.processor or modelled_processor(plan, node))
     return NodeAssembly(machines, ModelledProcessor() if machines else None)
 
 
@@ -141,8 +138,7 @@ def _machines(plan: Plan, parameters: PlacedParameters, node: str, surroundings:
             case "worker":
                 yield Worker(parameters, costs.control(), device=after(WORKER, route.launches))
             case "device":
-                cost_model = CostModel(read_profile(parameters.served_model().profile))
-                engine = Engine(cost_model, bundled_text_model(vocabulary))
+                engine = Engine(parameters.cost_model(), bundled_text_model(vocabulary))
                 owner = after(DEVICE, route.ends)
                 yield LaunchedDevice(parameters.graphs(), engine, executor=surroundings.executor, owner=owner)
             case "writer":
@@ -194,12 +190,6 @@ def _called(placement: Placement, node: str, machine: str) -> str:
     """The name by which machines of `node` know `machine`."""
     place = placement.place_of(machine)
     return machine if place == node else f"{place}/{machine}"
-
-
-def _host_processor(plan: Plan, node: NodePlan) -> Accelerator:
-    contention = contention_at(plan, node)
-    rng = stream(plan.seed, "processor") if contention is not None else None
-    return ModelledProcessor(contention, rng, node.processes)
 
 
 def _notes(parameters: PlacedParameters, _rates: Mapping[str, int]) -> list[str]:

@@ -13,7 +13,8 @@ import msgspec
 
 from testbed.experiment.plan import NodePlan, Plan
 from testbed.serving.cost_model import PROFILES, ProfileError
-from testbed.serving.host_work import Contention, contention_of
+from testbed.serving.host_work import Contention, ModelledProcessor, contention_of
+from testbed.workload.streams import stream
 
 HOST_CONTENTION = "host-contention.toml"
 
@@ -44,6 +45,13 @@ def contention_at(plan: Plan, node: NodePlan, folder: Path = PROFILES) -> Conten
     if node.cores != "host" or not threads:
         return None
     return contention_of(read_contention(folder).rows, threads)
+
+
+def modelled_processor(plan: Plan, node: NodePlan) -> ModelledProcessor:
+    """The processor of a host's node under the simulated clock. Raises `ProfileError`."""
+    contention = contention_at(plan, node)
+    rng = stream(plan.seed, "processor") if contention is not None else None
+    return ModelledProcessor(contention, rng, node.processes)
 
 
 def check_surroundings(plan: Plan, folder: Path = PROFILES) -> None:

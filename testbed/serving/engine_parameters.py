@@ -6,8 +6,11 @@ Systems that are compared share these, so that they differ in who drives the eng
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 
+from testbed.serving.cost_model import PROFILES, CostModel, read_profile
 from testbed.serving.graph_cache import DECODE, PREFILL, GraphCache, GraphGrid, decode_batches, sequences_up_to
 from testbed.serving.models import H100_HBM_BYTES, MODELS, Model
 
@@ -76,6 +79,10 @@ class EngineParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def served_model(self) -> Model:
         """The row of `MODELS`."""
         return MODELS[self.model]
+
+    def cost_model(self, folder: Path = PROFILES) -> CostModel:
+        """The times of its graphs (read at construction time, outside machines). Raises `ProfileError`."""
+        return CostModel(read_profile(self.served_model().profile, folder), self.engine_time)
 
     def weights_bytes(self) -> int:
         """Bytes of weights in HBM."""
