@@ -11,9 +11,9 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from testbed.serving.cost_model import PROFILES
 from testbed.serving.engine_parameters import EngineParameters
 from testbed.serving.host_loop import HostLoop, read_host_loops
+from testbed.serving.profiles import PROFILES
 from testbed.units import MICROSECOND, SECOND, Nanoseconds
 
 Shape = Literal["vllm", "sglang", "tensorrt-llm"]

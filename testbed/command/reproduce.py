@@ -32,9 +32,9 @@ from testbed.experiment.reproduction import (
     wrong_orders,
 )
 from testbed.experiment.surroundings import read_contention
-from testbed.serving.cost_model import PROFILES, ProfileError
 from testbed.serving.host_loop import read_host_loops
 from testbed.serving.host_work import contention_of
+from testbed.serving.profiles import PROFILES, ProfileError
 
 ROWS = (5, 15, LONG_FIRST, 45, 55, None)
 """Rows of the longest prompt for `--rows`, over the first minute of the lowest rate; None has no such prompt."""

@@ -17,11 +17,11 @@ import numpy.typing as npt
 from testbed.baselines.host_driven_parameters import HostCosts, HostDrivenParameters, host_costs
 from testbed.blink.parameters import BlinkParameters
 from testbed.clocks.pcie import LATENCY
-from testbed.serving.cost_model import PROFILES
 from testbed.serving.graph_cache import PREFILL, GraphCache, GraphGrid, sequences_up_to
 from testbed.serving.host_work import Contention
 from testbed.serving.iteration import NO_END, QUIET, Disturbance, Driver, Limits, Outcome, StepTables, serve
 from testbed.serving.iteration_tables import step_tables
+from testbed.serving.profiles import PROFILES
 from testbed.serving.provisioning import provision
 from testbed.units import MICROSECOND, MILLISECOND, Nanoseconds
 

@@ -6,14 +6,14 @@ this project's own host loop. Only nodes on the host's CPU set have any. The fil
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 
 import msgspec
 
 from testbed.experiment.plan import NodePlan, Plan
-from testbed.serving.cost_model import PROFILES, ProfileError
+from testbed.serving import profiles
 from testbed.serving.host_work import Contention, ModelledProcessor, contention_of
+from testbed.serving.profiles import PROFILES, ProfileError
 from testbed.workload.streams import stream
 
 HOST_CONTENTION = "host-contention.toml"
@@ -30,13 +30,7 @@ class HostContention(msgspec.Struct, frozen=True):
 
 def read_contention(folder: Path = PROFILES) -> HostContention:
     """Reads the file. Raises `ProfileError`."""
-    path = folder / HOST_CONTENTION
-    try:
-        return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), HostContention)
-    except OSError as error:
-        raise ProfileError(str(path), error.strerror or str(error)) from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
-        raise ProfileError(str(path), str(error)) from None
+    return profiles.read(folder / HOST_CONTENTION, HostContention)
 
 
 def contention_at(plan: Plan, node: NodePlan, folder: Path = PROFILES) -> Contention | None:

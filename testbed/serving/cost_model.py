@@ -9,7 +9,6 @@ limits are others' business.
 
 from __future__ import annotations
 
-import tomllib
 from bisect import bisect_right
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,10 +16,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from testbed.serving import profiles
+from testbed.serving.profiles import PROFILES
 from testbed.units import Nanoseconds, from_milliseconds
-
-PROFILES = Path(__file__).resolve().parents[2] / "fixtures" / "profiles"
-"""Where the shipped profiles lie."""
 
 
 class PrefillTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -77,31 +75,14 @@ def _check_row(name: str, row: Sequence[float], length: int) -> None:
         raise ValueError(f"{name} must be positive milliseconds")
 
 
-class ProfileError(ValueError):
-    """A profile file that cannot be read: which file, and what is wrong with it."""
-
-    def __init__(self, file: str, problem: str) -> None:
-        self.file = file
-        self.problem = problem
-        super().__init__(f"{file}: {problem}")
-
-
 def parse_profile(data: bytes, file: str) -> Profile:
     """A profile from the bytes of its TOML file; `file` is its name for errors. Raises `ProfileError`."""
-    try:
-        return msgspec.convert(tomllib.loads(data.decode()), Profile)
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
-        raise ProfileError(file, str(error)) from None
+    return profiles.parse(data, file, Profile)
 
 
 def read_profile(name: str, folder: Path = PROFILES) -> Profile:
     """Reads `name` from `folder` (at construction time, outside machines). Raises `ProfileError`."""
-    path = folder / name
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise ProfileError(str(path), error.strerror or str(error)) from None
-    return parse_profile(data, str(path))
+    return profiles.read(folder / name, Profile)
 
 
 class StepTime(NamedTuple):

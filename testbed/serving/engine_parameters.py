@@ -10,9 +10,10 @@ from pathlib import Path
 
 import msgspec
 
-from testbed.serving.cost_model import PROFILES, CostModel, read_profile
+from testbed.serving.cost_model import CostModel, read_profile
 from testbed.serving.graph_cache import DECODE, PREFILL, GraphCache, GraphGrid, decode_batches, sequences_up_to
 from testbed.serving.models import H100_HBM_BYTES, MODELS, Model
+from testbed.serving.profiles import PROFILES
 
 LARGEST_BATCH = 16_384
 """Our bound: sixteen times what servers here allow at most by default; the grid of graphs grows with it."""

@@ -8,13 +8,13 @@ its source there. It knows no machine and no clock.
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 
 import msgspec
 
-from testbed.serving.cost_model import PROFILES, ProfileError
+from testbed.serving import profiles
 from testbed.serving.models import Model
+from testbed.serving.profiles import PROFILES
 from testbed.units import MICROSECOND, Nanoseconds
 
 HOST_LOOPS = "host-loops.toml"
@@ -73,8 +73,4 @@ class HostLoops(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def read_host_loops(folder: Path = PROFILES) -> HostLoops:
     """Reads the file (at construction time, outside machines). Raises `ProfileError`."""
-    path = folder / HOST_LOOPS
-    try:
-        return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), HostLoops)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
-        raise ProfileError(str(path), str(error)) from None
+    return profiles.read(folder / HOST_LOOPS, HostLoops)

@@ -8,7 +8,6 @@ costs the same nanoseconds on every machine. It knows kernels only: no launches,
 
 from __future__ import annotations
 
-import tomllib
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
@@ -17,7 +16,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from testbed.serving.cost_model import PROFILES, ProfileError
+from testbed.serving import profiles
+from testbed.serving.profiles import PROFILES
 from testbed.units import Nanoseconds, from_milliseconds
 
 FOLDER = PROFILES / "dualpath"
@@ -118,13 +118,7 @@ class AttentionCost(NamedTuple):
 
 def read_step_profile(model: str, folder: Path = FOLDER) -> StepProfile:
     """The profile of `model` (at construction time, outside machines). Raises `ProfileError`."""
-    path = folder / f"{model}.toml"
-    try:
-        return msgspec.convert(tomllib.loads(path.read_text()), StepProfile)
-    except OSError as error:
-        raise ProfileError(str(path), error.strerror or str(error)) from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
-        raise ProfileError(str(path), str(error)) from None
+    return profiles.read(folder / f"{model}.toml", StepProfile)
 
 
 class StepTimes:

@@ -8,7 +8,7 @@ import pytest
 
 from testbed.experiment.plan import NeighbourPlan
 from testbed.experiment.surroundings import read_contention
-from testbed.serving.cost_model import PROFILES
+from testbed.serving.profiles import PROFILES
 from topologies.contention_bench import LADDER, OTHERS
 
 

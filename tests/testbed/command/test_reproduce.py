@@ -10,8 +10,8 @@ from testbed.command.__main__ import main
 from testbed.command.exit_codes import ExitCode
 from testbed.experiment.loop_fit import SHAPES, SYSTEMS
 from testbed.experiment.reproduction import METRICS, Line, agreement, gains, wrong_orders
-from testbed.serving.cost_model import PROFILES
 from testbed.serving.models import MODELS
+from testbed.serving.profiles import PROFILES
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from testbed.experiment.planning import compile_plan
 from testbed.experiment.reading import spec_from_tables
 from testbed.experiment.surroundings import check_surroundings, contention_at
 from testbed.experiment.sweep import Place
-from testbed.serving.cost_model import ProfileError
+from testbed.serving.profiles import ProfileError
 
 ROWS = """
 source = "measured"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.serving.agentic_models import AGENTIC_MODELS
-from testbed.serving.cost_model import ProfileError
+from testbed.serving.profiles import ProfileError
 from testbed.serving.step_times import FOLDER, StepTimes, read_step_profile
 
 DSA = {
