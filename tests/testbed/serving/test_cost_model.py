@@ -4,14 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.serving.cost_model import (
-    PROFILES,
-    CostModel,
-    ProfileError,
-    parse_profile,
-    read_profile,
-)
+from testbed.serving.cost_model import CostModel, parse_profile, read_profile
 from testbed.serving.models import MODELS
+from testbed.serving.profiles import PROFILES, ProfileError
 from testbed.units import MILLISECOND, from_milliseconds
 
 LLAMA = CostModel(read_profile("llama-3-8b.toml"))
