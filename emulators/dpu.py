@@ -8,7 +8,6 @@ server-sent events; prompts and tokens travel between this node and the GPU by R
 from __future__ import annotations
 
 import asyncio
-import time
 
 from emulators.http_node import run_http_node, stopped_or_failed
 from emulators.node import NodeRun
@@ -16,12 +15,12 @@ from emulators.node_asyncio import AsyncNode
 from emulators.openai_api import listen, make_application
 from emulators.promptness import DPU_TURN, ask_for_turns
 from emulators.provisioning import read_provisions
-from emulators.server_port import FrontEndPort, ModelCard
-from testbed.experiment.assembly import SYSTEMS, assemble_node, parameters_of
+from emulators.server_port import FrontEndPort
+from emulators.serving_side import model_card, way_in
+from testbed.experiment.assembly import assemble_node, parameters_of
 from testbed.experiment.outlines import Surroundings
-from testbed.experiment.plan import Plan
 from testbed.experiment.server_address import API_PORT, front_address
-from testbed.machine import Deliver, MachineError, Message
+from testbed.machine import Deliver, MachineError
 from testbed.serving.requests import Refused, Tokens
 from testbed.serving.text_model import bundled_text
 from testbed.serving.tokens import Vocabulary, deepseek_vocabulary
@@ -54,17 +53,7 @@ def attach_front_end(node: AsyncNode, vocabulary: Vocabulary, failed: asyncio.Fu
     `failed` gets what a machine raised on a request: nothing that it holds can be relied on after that.
     """
     run = node.run
-    _, machine = SYSTEMS[run.plan.kind].server
-
-    def deliver(message: Message) -> None:
-        try:
-            node.deliver(machine, message)
-        except Exception as error:
-            if not failed.done():
-                failed.set_exception(error)
-            raise
-
-    port = FrontEndPort(model_card(run.plan), vocabulary, deliver)
+    port = FrontEndPort(model_card(run.plan), vocabulary, way_in(node, failed))
 
     def outside(_: Nanoseconds, deliver: Deliver) -> None:
         if not isinstance(deliver.message, Tokens | Refused):
@@ -74,13 +63,6 @@ def attach_front_end(node: AsyncNode, vocabulary: Vocabulary, failed: asyncio.Fu
     assembly = assemble_node(run.plan, run.name, Surroundings(run.memories, vocabulary))
     run.attach(assembly.machines, assembly.accelerator, outside=outside)
     return port
-
-
-def model_card(plan: Plan) -> ModelCard:
-    """What `/v1/models` says of the plan's system."""
-    parameters = parameters_of(plan)
-    model = parameters.served_model()
-    return ModelCard(id=model.name, root=model.name, max_model_len=parameters.context(), created=int(time.time()))
 
 
 async def _provisioned(run: NodeRun) -> bool:

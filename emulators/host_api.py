@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import time
 
-from emulators.dpu import model_card
 from emulators.host_process import PROCESS_CODEC, HostProcess
 from emulators.http_node import stopped_or_failed
 from emulators.node_asyncio import AsyncNode
@@ -17,9 +16,10 @@ from emulators.openai_api import listen, make_application
 from emulators.pcie_link import PATIENCE_S, PcieFault
 from emulators.process_links import OtherProcesses
 from emulators.server_port import FrontEndPort
-from testbed.experiment.assembly import SYSTEMS, provisions_of
+from emulators.serving_side import model_card, way_in
+from testbed.experiment.assembly import provisions_of
 from testbed.experiment.server_address import API_PORT, front_address
-from testbed.machine import Deliver, MachineError, Message
+from testbed.machine import Deliver, MachineError
 from testbed.serving.requests import Refused, Tokens
 from testbed.serving.text_model import bundled_text
 from testbed.serving.tokens import deepseek_vocabulary
@@ -32,15 +32,6 @@ async def serve(node: AsyncNode) -> None:
     """The life of the API process of a host. Raises ProcessDied when another process of the node has ended."""
     run = node.run
     failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    _, machine = SYSTEMS[run.plan.kind].server
-
-    def deliver(message: Message) -> None:
-        try:
-            node.deliver(machine, message)
-        except Exception as error:
-            if not failed.done():
-                failed.set_exception(error)
-            raise
 
     def otherwise(_: Nanoseconds, deliver: Deliver) -> None:
         if not isinstance(deliver.message, Tokens | Refused):
@@ -54,7 +45,7 @@ async def serve(node: AsyncNode) -> None:
         # They load what they need while this one does.
         others.start("emulators.host", process.links, PROCESS_CODEC)
         vocabulary = deepseek_vocabulary(seen=bundled_text())
-        port = FrontEndPort(model_card(run.plan), vocabulary, deliver)
+        port = FrontEndPort(model_card(run.plan), vocabulary, way_in(node, failed))
         application = make_application(port, dilation=run.plan.dilation)
         runner, _ = await listen(application, front_address(run.node), API_PORT)
         try:

@@ -24,9 +24,9 @@ from pathlib import Path
 
 import msgspec
 
-from emulators.dpu import model_card
 from emulators.openai_api import listen, make_application
 from emulators.server_port import FrontEndPort
+from emulators.serving_side import model_card
 from emulators.timers import DeadlineTimer
 from testbed.clocks.node_host import NodeHost
 from testbed.clocks.pcie import split_address

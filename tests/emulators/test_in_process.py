@@ -11,8 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from emulators.dpu import model_card
 from emulators.in_process import PacedServer
+from emulators.serving_side import model_card
 from testbed.events.log import check_log, read_log
 from testbed.experiment.plan import write_plan
 from testbed.machine import Received, UnexpectedMessage
