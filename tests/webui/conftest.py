@@ -94,8 +94,8 @@ def put_run(recorded_run: Path, runs_folder: Path) -> Iterator[Callable[[str], P
 def make_user(db: None) -> Callable[..., Any]:
     from webui.accounts.models import User
 
-    def make(name: str = "ada", *, operator: bool = False) -> Any:
-        user = User(username=name, is_staff=operator)
+    def make(name: str = "ada", *, role: str = "runner") -> Any:
+        user = User(username=name, role=role)
         user.set_password("correct-horse-9")
         user.save()
         return user

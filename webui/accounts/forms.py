@@ -13,7 +13,7 @@ class LoginForm(AuthenticationForm):
 
     error_messages = {
         "invalid_login": "That user name and password do not belong together. Caps Lock?",
-        "inactive": "This account has been closed. Ask the operator of this console.",
+        "inactive": "This account has been closed. Ask an admin of this console.",
     }
 
 

@@ -12,6 +12,9 @@ from django.contrib.auth.middleware import LoginRequiredMiddleware
 from django.http import HttpRequest, HttpResponseBase, HttpResponseRedirect
 from django.urls import reverse
 
+from webui.accounts.callers import by_session
+from webui.audit.origin import origin_is
+
 ALLOWED_BEFORE_CHOICE = frozenset({"password", "logout", "login"})
 
 
@@ -32,6 +35,7 @@ class AccountGate(LoginRequiredMiddleware):
         if answer is not None or not request.user.is_authenticated:
             return answer
         name = request.resolver_match.url_name if request.resolver_match else None
+        origin_is(by_session(request.user))
         if request.user.one_time_password and name not in ALLOWED_BEFORE_CHOICE:
             return HttpResponseRedirect(reverse("password"))
         return None

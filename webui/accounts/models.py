@@ -6,12 +6,41 @@ from django.conf import settings
 from django.contrib.auth.models import AbstractUser
 from django.db import models
 
+from webui.accounts.roles import Role, Scope
+
 
 class User(AbstractUser):
-    """A person or a CI job. `is_staff` is an operator: may cancel anyone's run."""
+    """A person or a CI job. `role` says what they may do; Django's own staff and superuser flags mean nothing here."""
 
+    role = models.CharField(
+        max_length=12, choices=[(item.value, item.value) for item in Role], default=Role.RUNNER.value
+    )
     one_time_password = models.BooleanField(default=False)
     """The password was made by us and printed once; nothing but choosing a new one is allowed until it is replaced."""
+
+
+def every_scope() -> list[str]:
+    """What tokens had before there were scopes."""
+    return [scope.value for scope in Scope]
+
+
+class Quota(models.Model):
+    """What one person may have of the console, where it differs from the settings' QUOTA. Empty: as there."""
+
+    user = models.OneToOneField(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="quota")
+    queued_runs = models.PositiveIntegerField(null=True, blank=True)
+    """Runs waiting at once; one more is refused with 429."""
+    active_runs = models.PositiveIntegerField(null=True, blank=True)
+    """Runs under way at once; further ones wait, and others go first."""
+    bench_minutes_per_day = models.PositiveIntegerField(null=True, blank=True)
+    """Minutes of emulation in the last 24 h."""
+    run_minutes = models.PositiveIntegerField(null=True, blank=True)
+    """Longest wall time of one run, extensions included."""
+    lease_minutes = models.PositiveIntegerField(null=True, blank=True)
+    """Longest lease of a bench, extensions included."""
+
+    def __str__(self) -> str:
+        return f"quota of {self.user}"
 
 
 class ApiToken(models.Model):
@@ -23,6 +52,8 @@ class ApiToken(models.Model):
     """SHA-256 of the secret, in hex. A secret of 256 random bits needs no slow hash."""
     start = models.CharField(max_length=12)
     """The first characters, so that its owner can tell tokens apart."""
+    scopes = models.JSONField(default=every_scope)
+    """Values of roles.Scope."""
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField()
     last_used_at = models.DateTimeField(null=True, blank=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from datetime import timedelta
 
 from django.contrib.auth.password_validation import validate_password
@@ -11,6 +12,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from webui.accounts.models import ApiToken, LoginFailure, User
+from webui.accounts.roles import Role, Scope
 from webui.accounts.selectors import WINDOW, login_name, token_digest
 
 FIRST_USER = "admin"
@@ -28,10 +30,10 @@ def password_make() -> str:
     return "-".join("".join(secrets.choice(letters) for _ in range(4)) for _ in range(4))
 
 
-def user_create(*, name: str, operator: bool = False) -> tuple[User, str]:
+def user_create(*, name: str, role: Role = Role.RUNNER) -> tuple[User, str]:
     """A new user and the one-time password to hand over. Raises AccountError if the name is taken or no good."""
     password = password_make()
-    user = User(username=name, is_staff=operator, one_time_password=True)
+    user = User(username=name, role=role.value, one_time_password=True)
     user.set_password(password)
     try:
         user.full_clean()
@@ -43,13 +45,13 @@ def user_create(*, name: str, operator: bool = False) -> tuple[User, str]:
 
 @transaction.atomic
 def user_first(*, new_password: bool = False) -> tuple[User, str | None]:
-    """The operator that a fresh installation has, made if there is none.
+    """The admin that a fresh installation has, made if there is none.
 
     The password is new as long as nobody has chosen one, or on `new_password`; else None, since only a hash is left.
     """
     user = User.objects.select_for_update().filter(username=FIRST_USER).first()
     if user is None:
-        return user_create(name=FIRST_USER, operator=True)
+        return user_create(name=FIRST_USER, role=Role.ADMIN)
     if user.one_time_password or new_password:
         return user, user_reset_password(user=user)
     return user, None
@@ -95,7 +97,9 @@ def login_succeed(*, name: str, address: str | None) -> None:
     LoginFailure.objects.filter(name=login_name(typed=name), address=address).delete()
 
 
-def token_create(*, user: User, name: str, days: int = TOKEN_DAYS) -> tuple[ApiToken, str]:
+def token_create(
+    *, user: User, name: str, days: int = TOKEN_DAYS, scopes: Sequence[Scope] = tuple(Scope)
+) -> tuple[ApiToken, str]:
     """A new token and its secret, which is nowhere else. Raises AccountError on an empty name or odd days."""
     name = name.strip()
     if not name or len(name) > 60:
@@ -108,6 +112,7 @@ def token_create(*, user: User, name: str, days: int = TOKEN_DAYS) -> tuple[ApiT
         name=name,
         digest=token_digest(secret=secret),
         start=secret[:8],
+        scopes=[scope.value for scope in scopes],
         expires_at=timezone.now() + timedelta(days=days),
     )
     return token, secret

@@ -10,19 +10,25 @@ from ninja.security import HttpBearer
 from ninja.security.apikey import APIKeyCookie
 
 from webui.accounts import selectors, services
+from webui.accounts.callers import Caller, by_session, by_token
 from webui.accounts.models import User
+from webui.accounts.roles import Right
+from webui.api.errors import ApiError
+from webui.audit.origin import origin_is
 
 
 class Token(HttpBearer):
     """`Authorization: Bearer lp_…`."""
 
-    def authenticate(self, request: HttpRequest, token: str) -> User | None:
-        """The token's user, or None."""
+    def authenticate(self, request: HttpRequest, token: str) -> Caller | None:
+        """The token's user with the rights that its scopes leave, or None."""
         found = selectors.token_find(secret=token)
         if found is None:
             return None
         services.token_use(token=found)
-        return found.user
+        caller = by_token(found)
+        origin_is(caller)
+        return caller
 
 
 class Session(APIKeyCookie):
@@ -30,9 +36,19 @@ class Session(APIKeyCookie):
 
     param_name = settings.SESSION_COOKIE_NAME
 
-    def authenticate(self, request: HttpRequest, key: str | None) -> User | None:
+    def authenticate(self, request: HttpRequest, key: str | None) -> Caller | None:
         """The session's user, once a password of their own is chosen."""
         user = cast(Any, request.user)
         if user.is_authenticated and not user.one_time_password:
-            return cast(User, user)
+            caller = by_session(cast(User, user))
+            origin_is(caller)
+            return caller
         return None
+
+
+def require(caller: Caller, right: Right) -> None:
+    """Raises a 403 in the shape unless `right` is the caller's."""
+    if not caller.may(right):
+        why = "this token" if caller.token is not None else f"the role {caller.user.role}"
+        what = right.value.replace("_", " ")
+        raise ApiError(403, "forbidden", f"This needs the right to {what}, which {why} does not give.")

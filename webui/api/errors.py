@@ -97,7 +97,7 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
     """Django's 403."""
-    return _answer(request, 403, "You may not do this", "Only a run's owner or an operator may change it.")
+    return _answer(request, 403, "You may not do this", "Only a run's owner or an admin may change it.")
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:

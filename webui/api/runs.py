@@ -6,7 +6,7 @@ import asyncio
 import json
 import math
 import time
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 from asgiref.sync import sync_to_async
 from django.http import HttpRequest, HttpResponse
@@ -14,11 +14,14 @@ from django.urls import reverse
 from ninja import Header, Path, Query, Router, Status
 
 from testbed.events.log import BadCursor, Cursor, tail_bytes
-from webui.accounts.models import User
+from webui.accounts.callers import Caller, caller_of
+from webui.accounts.roles import Right
+from webui.api.authentication import require
 from webui.api.errors import ApiError
 from webui.api.schemas import ErrorOut, RunIn, RunOut, RunPage
 from webui.catalogue.selectors import experiment_get
 from webui.runs import selectors, services
+from webui.runs.access import may_cancel
 from webui.runs.facts import run_facts
 from webui.runs.folder import trial_folder
 from webui.runs.models import Backend, Run
@@ -36,14 +39,9 @@ RunId = Annotated[str, Path(max_length=40, description="The run id, or its last 
 Wait = Annotated[float, Query(ge=0, le=30, description="Answer later, by up to so many seconds, if there is news.")]
 
 
-def user_of(request: HttpRequest) -> User:
-    """Who the authentication found."""
-    return cast(User, cast(Any, request).auth)
-
-
-def find_run(run_id: str) -> Run:
-    """The run, or a 404 in the shape."""
-    run = selectors.run_get(run_id=run_id)
+def find_run(run_id: str, caller: Caller) -> Run:
+    """The run, or a 404 in the shape, also for one that is not the caller's to read."""
+    run = selectors.run_get(run_id=run_id, caller=caller)
     if run is None:
         raise ApiError(404, "not_found", f"There is no run {run_id[:40]!r}.")
     return run
@@ -62,10 +60,12 @@ def run_start(
     idempotency_key: Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=100)] = None,
 ) -> Status[dict[str, Any]]:
     """202 and the new run; 200 and the same run as before if the Idempotency-Key has been seen with this request."""
+    caller = caller_of(request)
+    require(caller, Right.START)
     spec, name = _spec_text(body)
     try:
         run, created = services.run_start(
-            owner=user_of(request),
+            owner=caller.user,
             spec=spec,
             backend=Backend(body.on),
             overrides=override_texts(body.overrides),
@@ -115,9 +115,10 @@ def run_list(
     before: Annotated[str, Query(max_length=40, description="A run id; only runs before it.")] = "",
 ) -> dict[str, Any]:
     """Filters narrow; follow `next` with `before` for more."""
-    runs = selectors.run_list(state=state, outcome=outcome, owner=user_of(request) if mine else None)
+    caller = caller_of(request)
+    runs = selectors.run_list(caller=caller, state=state, outcome=outcome, owner=caller.user if mine else None)
     if before:
-        runs = selectors.run_list_before(runs=runs, run=find_run(before))
+        runs = selectors.run_list_before(runs=runs, run=find_run(before, caller))
     page = list(runs[: limit + 1])
     return {
         "runs": [show(run) for run in page[:limit]],
@@ -130,7 +131,7 @@ async def run_get(request: HttpRequest, run_id: RunId, wait: Wait = 0) -> dict[s
     """With `wait`, answers once the run is finished, or after that time; ask again until `state` is finished."""
     end = time.monotonic() + wait
     while True:
-        run = await sync_to_async(find_run)(run_id)
+        run = await sync_to_async(find_run)(run_id, caller_of(request))
         if run.state == State.FINISHED or time.monotonic() >= end:
             return await sync_to_async(show)(run)
         await asyncio.sleep(POLL_S)
@@ -139,14 +140,15 @@ async def run_get(request: HttpRequest, run_id: RunId, wait: Wait = 0) -> dict[s
 @router.post("/runs/{run_id}/cancel", response={202: RunOut, **REFUSALS}, summary="Ask a run to end")
 def run_cancel(request: HttpRequest, run_id: RunId) -> Status[dict[str, Any]]:
     """202: the run will end; cleanup always runs. Asking again is harmless. 409 if it has ended."""
-    run = find_run(run_id)
-    user = user_of(request)
-    if not selectors.run_may_cancel(run=run, user=user):
-        raise ApiError(403, "forbidden", "Only the run's owner or an operator may cancel it.")
+    caller = caller_of(request)
+    run = find_run(run_id, caller)
+    require(caller, Right.START)
+    if not may_cancel(caller, run):
+        raise ApiError(403, "forbidden", "Only the run's owner or an admin may cancel it.")
     if run.state == State.FINISHED:
         raise ApiError(409, "already_finished", f"Run {run.label} has ended: {run.outcome}.")
-    services.run_cancel(run_id=run.pk, user=user)
-    return Status(202, show(find_run(run.pk)))
+    services.run_cancel(run_id=run.pk, user=caller.user)
+    return Status(202, show(find_run(run.pk, caller)))
 
 
 @router.get(
@@ -171,7 +173,7 @@ async def run_events(
     wait: Wait = 0,
 ) -> HttpResponse:
     """At most 4 MiB of whole lines. `end` is true once the run is finished and nothing follows."""
-    run = await sync_to_async(find_run)(run_id)
+    run = await sync_to_async(find_run)(run_id, caller_of(request))
     try:
         place = Cursor.parse(cursor)
         events = trial_folder(run.pk, trial) / "events"
@@ -186,7 +188,7 @@ async def run_events(
         if found or finished or time.monotonic() >= until:
             break
         await asyncio.sleep(POLL_S)
-        run = await sync_to_async(find_run)(run_id)
+        run = await sync_to_async(find_run)(run_id, caller_of(request))
     end = finished and not found
     last = json.dumps({"cursor": str(after), "end": end}).encode() + b"\n"
     return HttpResponse(

@@ -9,6 +9,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_safe
 
+from webui.accounts.callers import caller_of
 from webui.accounts.models import User
 from webui.catalogue import selectors
 from webui.catalogue.doctor import doctor_report
@@ -45,8 +46,8 @@ def experiments(request: HttpRequest) -> HttpResponse:
     groups = sorted({one.group for one in found})
     group = request.GET.get("group", "")
     shown = [one for one in found if not group or one.group == group]
-    answers = run_selectors.run_last_answers(experiments=[one.name for one in shown])
-    runs = run_selectors.run_list()
+    answers = run_selectors.run_last_answers(experiments=[one.name for one in shown], caller=caller_of(request))
+    runs = run_selectors.run_list(caller=caller_of(request))
     context = {
         "section": "experiments",
         "cards": [{"experiment": one, "answer": answers.get(one.name)} for one in shown],
@@ -88,7 +89,7 @@ def own(request: HttpRequest) -> HttpResponse:
         return _launch(request, {**page, "text": text}, text, "")
     text, overrides, on = BLANK, "", Backend.SIM.value
     if "from" in request.GET:
-        run = run_selectors.run_get(run_id=request.GET["from"])
+        run = run_selectors.run_get(run_id=request.GET["from"], caller=caller_of(request))
         if run is None:
             raise Http404(request.GET["from"])
         text, overrides, on = run.spec, "\n".join(run.overrides), run.backend

@@ -23,6 +23,14 @@ class Origin(models.TextChoices):
     """Found as a run folder; nobody here holds a lease on it."""
 
 
+class Visibility(models.TextChoices):
+    """Who may read a run beside its owner, the instructors of the owner's groups, and admins."""
+
+    PRIVATE = "private", "only me"
+    GROUPS = "groups", "groups I choose"
+    EVERYONE = "everyone", "everyone who is signed in"
+
+
 class Run(models.Model):
     """One run, or one that is to be. Its primary key is the run id, which is also the folder's name."""
 
@@ -40,6 +48,25 @@ class Run(models.Model):
     """`key=value` texts, as `looplane run --set` takes them."""
     origin = models.CharField(max_length=10, choices=Origin.choices, default=Origin.CONSOLE)
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="runs")
+    visibility = models.CharField(max_length=10, choices=Visibility.choices, default=Visibility.PRIVATE)
+    groups = models.ManyToManyField("auth.Group", blank=True, related_name="runs")
+    """Who else reads it where visibility is GROUPS."""
+    tags = models.JSONField(default=list)
+    """Lower-case words of the owner's, at most 10; searched as text."""
+    clone_of = models.ForeignKey("self", null=True, on_delete=models.SET_NULL, related_name="clones")
+    revision = models.CharField(max_length=40, blank=True)
+    """Git revision of the console that took the run; empty where the source is no checkout."""
+
+    needs = models.JSONField(default=list)
+    """Tags and abilities that its bench must have (webui.benches.needs)."""
+    bench = models.ForeignKey("benches.Bench", null=True, on_delete=models.SET_NULL, related_name="runs")
+    """Where it is carried out; set by the claim."""
+    time_limit_s = models.PositiveIntegerField(null=True)
+    """Wall time from the claim until it is asked to end; None takes the owner's quota."""
+    ends_by = models.DateTimeField(null=True)
+    """The moment that follows; later if the owner extends it."""
+    expected_s = models.FloatField(null=True)
+    """Wall time that it is thought to take: what the last run of the same experiment and backend took."""
 
     state = models.CharField(
         max_length=12, choices=[(item.value, item.value) for item in State], default=State.QUEUED

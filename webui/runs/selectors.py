@@ -10,7 +10,9 @@ from typing import NamedTuple
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
+from webui.accounts.callers import Caller
 from webui.accounts.models import User
+from webui.runs.access import runs_readable
 from webui.runs.models import Backend, Origin, Run
 from webui.runs.states import ACTIVE, Outcome, State
 
@@ -29,10 +31,16 @@ class LastAnswer(NamedTuple):
 
 
 def run_list(
-    *, state: str = "", outcome: str = "", backend: str = "", owner: User | None = None, text: str = ""
+    *,
+    caller: Caller,
+    state: str = "",
+    outcome: str = "",
+    backend: str = "",
+    owner: User | None = None,
+    text: str = "",
 ) -> QuerySet[Run]:
-    """Runs, newest first; each filter that is given narrows."""
-    runs = Run.objects.select_related("owner").order_by("-created_at", "-id")
+    """The runs that the caller may read, newest first; each filter that is given narrows."""
+    runs = runs_readable(caller).order_by("-created_at", "-id")
     if state == "active":
         runs = runs.filter(state__in=ACTIVE)
     elif state:
@@ -48,11 +56,11 @@ def run_list(
     return runs
 
 
-def run_get(*, run_id: str) -> Run | None:
-    """The run, by its whole id or by the six digits that people call it by."""
+def run_get(*, run_id: str, caller: Caller) -> Run | None:
+    """The run, by its whole id or by the six digits that people call it by; None too if it is not theirs to read."""
     if not _ID_OR_LABEL.match(run_id):
         return None
-    runs = Run.objects.select_related("owner")
+    runs = runs_readable(caller)
     run = runs.filter(pk=run_id).first()
     if run is None and len(run_id) == 6:
         run = runs.filter(id__endswith=f"-{run_id}").first()
@@ -62,11 +70,6 @@ def run_get(*, run_id: str) -> Run | None:
 def run_for_key(*, owner: User, key: str) -> Run | None:
     """The run that an earlier request with this Idempotency-Key has made."""
     return Run.objects.select_related("owner").filter(owner=owner, idempotency_key=key).first()
-
-
-def run_may_cancel(*, run: Run, user: User) -> bool:
-    """Owners stop their own runs, operators any; a run of the command line is stopped where it was started."""
-    return run.origin == Origin.CONSOLE and (user.is_staff or run.owner_id == user.pk)
 
 
 def run_waits_for(*, run: Run) -> str:
@@ -110,11 +113,11 @@ def run_overdue() -> list[str]:
     return [*orphaned.values_list("pk", flat=True), *stale.order_by("created_at").values_list("pk", flat=True)]
 
 
-def run_last_answers(*, experiments: list[str]) -> dict[str, LastAnswer]:
+def run_last_answers(*, experiments: list[str], caller: Caller) -> dict[str, LastAnswer]:
     """For each experiment that was ever run: its newest run, and the newest one that was judged, with its figures."""
     answers = {}
     for name in experiments:
-        runs = Run.objects.filter(experiment=name).order_by("-created_at")
+        runs = runs_readable(caller).filter(experiment=name).order_by("-created_at")
         latest = runs.first()
         if latest is not None:
             judged = runs.filter(outcome__in=[Outcome.PASSED, Outcome.FAILED]).exclude(summary={})

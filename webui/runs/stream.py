@@ -23,6 +23,8 @@ from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
 
 from testbed.events.log import BadCursor, Cursor, tail_bytes
+from webui.accounts.callers import by_session
+from webui.accounts.models import User
 from webui.accounts.selectors import session_user
 from webui.runs.facts import run_facts
 from webui.runs.folder import trial_folder
@@ -51,13 +53,14 @@ class RunStream(AsyncWebsocketConsumer):
         self._credit = asyncio.Semaphore(WINDOW)
         self._unanswered = 0
         self._session_key: str | None = self.scope["session"].session_key
-        if not await self._is_welcome():
+        user = await self._person()
+        if user is None:
             await self.close()
             return
         await self.accept()
         query = parse_qs(self.scope["query_string"].decode("ascii", "replace"))
         run_id = self.scope["url_route"]["kwargs"]["run_id"]
-        run = await database_sync_to_async(run_get)(run_id=run_id)
+        run = await database_sync_to_async(run_get)(run_id=run_id, caller=by_session(user))
         if run is None:
             await self.close(NO_SUCH_RUN)
             return
@@ -94,13 +97,16 @@ class RunStream(AsyncWebsocketConsumer):
 
     async def _pump_events(self, run_id: str, trial: str, cursor: Cursor) -> None:
         sent: dict[str, Any] = {}
-        ticks = 0
+        user = await self._person()
+        ticks = 1
         while True:
-            if ticks % WHO_EVERY_TICKS == 0 and not await self._is_welcome():
+            if ticks % WHO_EVERY_TICKS == 0:
+                user = await self._person()
+            if user is None:
                 await self.close(SIGNED_OUT)
                 return
-            if ticks % ROW_EVERY_TICKS == 0:
-                facts = await self._facts(run_id)
+            if not sent or ticks % ROW_EVERY_TICKS == 0:
+                facts = await self._facts(run_id, user)
                 if facts is None:
                     await self.close(NO_SUCH_RUN)
                     return
@@ -130,13 +136,16 @@ class RunStream(AsyncWebsocketConsumer):
             await self.send(bytes_data=head + b"".join(lines for _, lines in found))
             cursor = after
 
-    async def _is_welcome(self) -> bool:
-        user = await database_sync_to_async(session_user)(session_key=self._session_key)
-        return user is not None and not user.one_time_password
+    async def _person(self) -> User | None:
+        """Whose session this is, while it is good; None for a stranger."""
+        user: User | None = await database_sync_to_async(session_user)(session_key=self._session_key)
+        return None if user is None or user.one_time_password else user
 
-    async def _facts(self, run_id: str) -> dict[str, Any] | None:
+    async def _facts(self, run_id: str, user: User) -> dict[str, Any] | None:
+        """None too once the run is no longer theirs to read: its live page ends."""
+
         def look() -> dict[str, Any] | None:
-            run = run_get(run_id=run_id)
+            run = run_get(run_id=run_id, caller=by_session(user))
             return None if run is None else run_facts(run)
 
         facts: dict[str, Any] | None = await database_sync_to_async(look)()

@@ -11,9 +11,11 @@ from django.http import FileResponse, Http404, HttpRequest, HttpResponse, HttpRe
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
+from webui.accounts.callers import caller_of
 from webui.accounts.models import User
 from webui.headers import REPORT_POLICY
 from webui.runs import selectors, services
+from webui.runs.access import may_cancel
 from webui.runs.exports import FORMATS, ExportFault, export_run
 from webui.runs.folder import download_path, downloads_of, plan_of, trial_folder, trials_of
 from webui.runs.models import Backend, Run
@@ -31,8 +33,8 @@ CONTENT_TYPES = {
 }
 
 
-def _find(run_id: str) -> Run:
-    run = selectors.run_get(run_id=run_id)
+def _find(request: HttpRequest, run_id: str) -> Run:
+    run = selectors.run_get(run_id=run_id, caller=caller_of(request))
     if run is None:
         raise Http404(run_id)
     return run
@@ -54,6 +56,7 @@ def _filters(request: HttpRequest) -> dict[str, str]:
 
 def _filtered(request: HttpRequest, filters: dict[str, str]) -> QuerySet[Run]:
     runs = selectors.run_list(
+        caller=caller_of(request),
         state=filters.get("state", ""),
         outcome=filters.get("outcome", ""),
         backend=filters.get("on", ""),
@@ -68,7 +71,7 @@ def run_list(request: HttpRequest) -> HttpResponse:
     """All runs, filtered and paged by the address."""
     filters = _filters(request)
     runs = _filtered(request, filters)
-    before = selectors.run_get(run_id=request.GET.get("before", "")[:40])
+    before = selectors.run_get(run_id=request.GET.get("before", "")[:40], caller=caller_of(request))
     if before is not None:
         runs = selectors.run_list_before(runs=runs, run=before)
     page = list(runs[: PAGE + 1])
@@ -100,7 +103,7 @@ def run_table(request: HttpRequest) -> HttpResponse:
 @require_safe
 def run(request: HttpRequest, run_id: str) -> HttpResponse:
     """One run, live."""
-    found = _find(run_id)
+    found = _find(request, run_id)
     if found.pk != run_id:
         return redirect("run", run_id=found.pk)
     trials = trials_of(found.pk)
@@ -114,7 +117,7 @@ def run(request: HttpRequest, run_id: str) -> HttpResponse:
         "trials": trials,
         "trial": trial,
         "plan": plan,
-        "may_cancel": selectors.run_may_cancel(run=found, user=cast(User, request.user)),
+        "may_cancel": may_cancel(caller_of(request), found),
         "page": page_facts(found, trial, plan),
         "surroundings": surroundings_of(found.pk) if found.is_finished else [],
         **_files(found, trial),
@@ -125,20 +128,20 @@ def run(request: HttpRequest, run_id: str) -> HttpResponse:
 @require_safe
 def run_surroundings(request: HttpRequest, run_id: str) -> HttpResponse:
     """The host's part, neighbours and recovery, as a part of the page; fetched when the run ends."""
-    return render(request, "runs/surroundings.html", {"surroundings": surroundings_of(_find(run_id).pk)})
+    return render(request, "runs/surroundings.html", {"surroundings": surroundings_of(_find(request, run_id).pk)})
 
 
 @require_POST
 def run_cancel(request: HttpRequest, run_id: str) -> HttpResponse:
     """Asks the run to end; the page shows how it does."""
-    found = _find(run_id)
-    user = cast(User, request.user)
-    if not selectors.run_may_cancel(run=found, user=user):
-        messages.warning(request, "Only the run's owner or an operator may cancel it.")
+    found = _find(request, run_id)
+    caller = caller_of(request)
+    if not may_cancel(caller, found):
+        messages.warning(request, "Only the run's owner or an admin may cancel it.")
     elif found.is_finished:
         messages.info(request, f"The run had ended already: {found.outcome}.")
     else:
-        services.run_cancel(run_id=found.pk, user=user)
+        services.run_cancel(run_id=found.pk, user=caller.user)
     return redirect("run", run_id=found.pk)
 
 
@@ -149,7 +152,7 @@ def _files(found: Run, trial: str) -> dict[str, Any]:
 @require_safe
 def run_files(request: HttpRequest, run_id: str) -> HttpResponse:
     """The list of files, as a part of the page; fetched again when the run ends."""
-    found = _find(run_id)
+    found = _find(request, run_id)
     trial = request.GET.get("trial", "")
     trial = trial if trial in trials_of(found.pk) else ""
     return render(request, "runs/files.html", {"run": found, "trial": trial, **_files(found, trial)})
@@ -158,7 +161,7 @@ def run_files(request: HttpRequest, run_id: str) -> HttpResponse:
 @require_safe
 def run_file(request: HttpRequest, run_id: str, name: str) -> HttpResponseBase:
     """One file of the run folder, of those that may be fetched."""
-    found = _find(run_id)
+    found = _find(request, run_id)
     path = download_path(found.pk, name)
     if path is None:
         raise Http404(name)
@@ -177,7 +180,7 @@ def run_file(request: HttpRequest, run_id: str, name: str) -> HttpResponseBase:
 @require_safe
 def run_export(request: HttpRequest, run_id: str, form: str) -> HttpResponse:
     """The run in another form, made when asked for."""
-    found = _find(run_id)
+    found = _find(request, run_id)
     if form not in FORMATS:
         raise Http404(form)
     try:

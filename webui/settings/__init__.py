@@ -40,14 +40,19 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "channels",
     "webui.accounts",
+    "webui.audit",
+    "webui.benches",
     "webui.catalogue",
+    "webui.hooks",
     "webui.runs",
+    "webui.compare",
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "webui.headers.SecurityHeaders",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "webui.api.errors.ApiErrorShape",
+    "webui.audit.origin.RequestOrigin",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -128,6 +133,15 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
     {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
 ]
+
+QUOTA = {
+    "queued_runs": 20,
+    "active_runs": 4,
+    "bench_minutes_per_day": 480,
+    "run_minutes": 60,
+    "lease_minutes": 240,
+}
+"""What everybody may have (accounts.Quota has the meanings); an admin can give a person more or less."""
 
 # --- transport -------------------------------------------------------------------------------------------------------
 _HTTPS = os.environ.get("LOOPLANE_HTTPS") == "1"

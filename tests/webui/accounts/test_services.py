@@ -18,7 +18,7 @@ pytestmark = pytest.mark.django_db
 
 def test_the_first_user_gets_new_passwords_until_one_is_chosen() -> None:
     user, first = services.user_first()
-    assert user.is_staff
+    assert user.role == "admin"
     assert user.one_time_password
     _, second = services.user_first()
     assert first
@@ -127,10 +127,10 @@ def command(*words: str) -> dict[str, Any]:
 
 
 def test_accounts_from_the_shell() -> None:
-    made = command("create", "bob", "--operator")
+    made = command("create", "bob", "--role", "admin")
     bob = User.objects.get(username="bob")
     assert bob.check_password(made["password"])
-    assert bob.is_staff
+    assert bob.role == "admin"
     again = command("password", "bob")
     bob.refresh_from_db()
     assert bob.check_password(again["password"])

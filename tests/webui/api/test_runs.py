@@ -209,18 +209,20 @@ def test_a_page_uses_its_session_with_the_csrf_check(user: User, sent: list[str]
     assert taken.status_code == 202
 
 
-def test_cancel_by_owner_operator_and_nobody_else(
+def test_cancel_by_owner_admin_and_nobody_else(
     call: Caller, make_run: Callable[..., Run], make_user: Callable[..., User], sent: list[str]
 ) -> None:
     mine, theirs = make_run(), make_run(owner=make_user("bob"), state=State.RUNNING)
+    assert call("POST", f"{RUNS}/{theirs.pk}/cancel").status_code == 404  # not readable: it does not exist for them
+    Run.objects.filter(pk=theirs.pk).update(visibility="everyone")
     assert call("POST", f"{RUNS}/{theirs.pk}/cancel").status_code == 403
     response = call("POST", f"{RUNS}/{mine.pk}/cancel")
     assert response.status_code == 202
     assert response.json()["outcome"] == "cancelled"
     ended = call("POST", f"{RUNS}/{mine.pk}/cancel")
     assert (ended.status_code, error(ended)["code"]) == (409, "already_finished")
-    operator = Caller(make_user("op", operator=True))
-    first, second = (operator("POST", f"{RUNS}/{theirs.pk}/cancel") for _ in range(2))
+    admin = Caller(make_user("op", role="admin"))
+    first, second = (admin("POST", f"{RUNS}/{theirs.pk}/cancel") for _ in range(2))
     assert (first.status_code, second.status_code) == (202, 202)
     assert first.json()["cancelling"] is True
 

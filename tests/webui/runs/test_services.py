@@ -11,8 +11,9 @@ import pytest
 from django.db import IntegrityError, connections
 from django.utils import timezone
 
+from webui.accounts.callers import by_session
 from webui.accounts.models import User
-from webui.runs import selectors, services
+from webui.runs import access, selectors, services
 from webui.runs.models import Backend, Run
 from webui.runs.specs import SpecFault
 from webui.runs.states import Move, Outcome, State
@@ -245,23 +246,26 @@ def test_the_end_wakes_the_next_in_the_queue(make_run: Callable[..., Run], sent:
 @pytest.mark.django_db
 def test_who_may_cancel(make_run: Callable[..., Run], user: User, make_user: Callable[..., User]) -> None:
     run = make_run(state=State.RUNNING)
-    assert selectors.run_may_cancel(run=run, user=user)
-    assert not selectors.run_may_cancel(run=run, user=make_user("bob"))
-    operator = make_user("op", operator=True)
-    assert selectors.run_may_cancel(run=run, user=operator)
-    assert not selectors.run_may_cancel(run=make_run(origin="folder"), user=operator)
+    assert access.may_cancel(by_session(user), run)
+    assert not access.may_cancel(by_session(make_user("bob")), run)
+    admin = by_session(make_user("op", role="admin"))
+    assert access.may_cancel(admin, run)
+    assert not access.may_cancel(admin, make_run(origin="folder"))
 
 
 @pytest.mark.django_db
 def test_runs_are_found_by_id_label_and_filters(make_run: Callable[..., Run], user: User) -> None:
     one = make_run(question="Why is it late?")
-    two = make_run(state=State.FINISHED, outcome=Outcome.PASSED, backend="mininet", owner=None)
-    assert selectors.run_get(run_id=one.pk) == one
-    assert selectors.run_get(run_id=one.label) == one
-    assert selectors.run_get(run_id="zzzzzz") is None
-    assert list(selectors.run_list()) == [two, one]
-    assert list(selectors.run_list(text="late")) == [one]
-    assert list(selectors.run_list(outcome="passed", backend="mininet")) == [two]
-    assert list(selectors.run_list(owner=user)) == [one]
-    assert list(selectors.run_list(state="active")) == []
-    assert list(selectors.run_list_before(runs=selectors.run_list(), run=two)) == [one]
+    two = make_run(
+        state=State.FINISHED, outcome=Outcome.PASSED, backend="mininet", owner=None, visibility="everyone"
+    )
+    caller = by_session(user)
+    assert selectors.run_get(run_id=one.pk, caller=caller) == one
+    assert selectors.run_get(run_id=one.label, caller=caller) == one
+    assert selectors.run_get(run_id="zzzzzz", caller=caller) is None
+    assert list(selectors.run_list(caller=caller)) == [two, one]
+    assert list(selectors.run_list(caller=caller, text="late")) == [one]
+    assert list(selectors.run_list(caller=caller, outcome="passed", backend="mininet")) == [two]
+    assert list(selectors.run_list(caller=caller, owner=user)) == [one]
+    assert list(selectors.run_list(caller=caller, state="active")) == []
+    assert list(selectors.run_list_before(runs=selectors.run_list(caller=caller), run=two)) == [one]

@@ -146,6 +146,8 @@ def test_cancel_from_the_page(
     run.refresh_from_db()
     assert run.is_cancelling
     other = make_run(state=State.RUNNING, owner=make_user("bob"))
+    assert logged_in.post(f"/runs/{other.pk}/cancel").status_code == 404
+    Run.objects.filter(pk=other.pk).update(visibility="everyone")
     assert "Only the run" in text(logged_in.post(f"/runs/{other.pk}/cancel", follow=True))
     other.refresh_from_db()
     assert not other.is_cancelling

@@ -10,6 +10,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from webui.accounts import services
 from webui.accounts.models import User
+from webui.accounts.roles import Role
 
 
 class Command(BaseCommand):
@@ -21,7 +22,8 @@ class Command(BaseCommand):
         """An action and, but for `first`, a user name."""
         parser.add_argument("action", choices=["first", "create", "password", "disable"])
         parser.add_argument("name", nargs="?")
-        parser.add_argument("--operator", action="store_true", help="may cancel anyone's run")
+        roles = [role.value for role in Role]
+        parser.add_argument("--role", choices=roles, default=Role.RUNNER.value, help="with `create`; default runner")
         parser.add_argument("--new-password", action="store_true", help="with `first`: replace the chosen password")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -41,7 +43,7 @@ class Command(BaseCommand):
         if action == "first":
             return services.user_first(new_password=options["new_password"])
         if action == "create":
-            return services.user_create(name=name, operator=options["operator"])
+            return services.user_create(name=name, role=Role(options["role"]))
         user = User.objects.get(username=name)
         if action == "password":
             return user, services.user_reset_password(user=user)

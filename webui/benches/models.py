@@ -1,0 +1,65 @@
+"""Tables of benches. No rules here: services write, selectors read."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+
+
+class Health(models.TextChoices):
+    """Whether a bench takes runs."""
+
+    WELL = "well", "well"
+    ILL = "ill", "out of service"
+    """Its own check found something: `reason` says what. Runs wait or go elsewhere."""
+    AWAY = "away", "away"
+    """Nothing has been heard of its worker for a while."""
+
+
+class Bench(models.Model):
+    """A machine with a worker. It reports itself; an admin can only close it and give it tags."""
+
+    name = models.SlugField(max_length=40, primary_key=True)
+    tags = models.JSONField(default=list)
+    """Words that runs may ask for, given by whoever starts the worker or by an admin: `lab-2`, `connectx`."""
+    abilities = models.JSONField(default=dict)
+    """By ability (webui.benches.needs): true, or the sentence that says why not. From its own probes."""
+    facts = models.JSONField(default=dict)
+    """Cores, memory, kernel, revision of the source: for people."""
+    is_open = models.BooleanField(default=True)
+    """An admin may close a bench; its runs in flight end, new ones go elsewhere."""
+    health = models.CharField(max_length=6, choices=Health.choices, default=Health.AWAY)
+    reason = models.CharField(max_length=300, blank=True)
+    """Why it is not well, in one sentence."""
+    since = models.DateTimeField(auto_now_add=True)
+    """When `health` last changed."""
+    seen_at = models.DateTimeField(null=True)
+    """The worker's last heartbeat."""
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Lease(models.Model):
+    """A bench for one person for a while: only their runs go there. Ends by time, by release, or with the bench."""
+
+    bench = models.ForeignKey(Bench, on_delete=models.CASCADE, related_name="leases")
+    holder = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="leases")
+    purpose = models.CharField(max_length=120, blank=True)
+    begins_at = models.DateTimeField(auto_now_add=True)
+    ends_at = models.DateTimeField()
+    released_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["-begins_at"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["bench"], condition=models.Q(released_at=None), name="benches_one_open_lease"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.bench_id} for {self.holder}"
