@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +30,15 @@ RESULTS = SOURCE / "test-results"
 
 @dataclass
 class Console:
-    """A console that is up."""
+    """A console that is up, with people in it (tests.browser.people)."""
 
     address: str
     user: str
+    """The first user, who has never logged in, and the printed one-time password."""
     password: str
-    """The one-time password; `PASSWORD` once somebody has logged in."""
     state: Path
-    session: dict[str, Any] | None = field(default=None)
+    cookies: dict[str, list[Any]]
+    """Of a session for each role."""
 
     def folder(self, run_id: str) -> Path:
         """A run's folder."""
@@ -61,30 +63,40 @@ class Console:
 
 def looplane(*words: str, state: Path) -> subprocess.CompletedProcess[str]:
     """The command, on this state folder."""
-    command = [sys.executable, "-m", "testbed.command", *words]
+    return program("testbed.command", *words, state=state)
+
+
+def program(module: str, *words: str, state: Path) -> subprocess.CompletedProcess[str]:
+    """A module run as a program, on this state folder."""
     environment = {**os.environ, "LOOPLANE_STATE": str(state)}
+    command = [sys.executable, "-m", module, *words]
     return subprocess.run(
         command, cwd=SOURCE, env=environment, capture_output=True, text=True, timeout=180, check=False
     )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def console() -> Iterator[Console]:
-    """In /var/tmp, because the service user must get there."""
+    """One for all modules of this folder: what a test needs of runs it makes itself. In /var/tmp, because the service
+    user must get there."""
     state = Path(tempfile.mkdtemp(prefix="looplane-browser-", dir="/var/tmp"))
     state.chmod(0o755)
     try:
         done = looplane("up", "--port", "0", "--detach", state=state)
         found = re.search(r"Console\s+(\S+)\nUser\s+(\S+)\nPassword\s+(\S+)", done.stdout)
         assert found, done.stdout + done.stderr
-        yield Console(found[1].rstrip("/"), found[2], found[3], state)
+        address = found[1].rstrip("/")
+        people = program("tests.browser.people", address, PASSWORD, state=state)
+        assert people.returncode == 0, people.stderr
+        yield Console(address, found[2], found[3], state, json.loads(people.stdout))
     finally:
         looplane("stop", state=state)
         shutil.rmtree(state, ignore_errors=True)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def chromium() -> Iterator[Browser]:
+    """One browser; every test has contexts of its own in it."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=os.environ.get("CHROMIUM", "/usr/bin/chromium"), headless=True, args=CHROMIUM_FLAGS
@@ -110,7 +122,15 @@ def stranger(
     contexts: list[BrowserContext] = []
     errors: list[str] = []
 
-    def visit(path: str = "/", *, width: int = 1440, height: int = 900, theme: str = "light", **options: Any) -> Page:
+    def visit(
+        path: str = "/",
+        *,
+        width: int = 1440,
+        height: int = 900,
+        theme: str = "light",
+        cookies: list[Any] | None = None,
+        **options: Any,
+    ) -> Page:
         context = chromium.new_context(
             base_url=console.address,
             viewport={"width": width, "height": height},
@@ -119,6 +139,8 @@ def stranger(
             **options,
         )
         contexts.append(context)
+        if cookies:
+            context.add_cookies(cookies)
         page = context.new_page()
         page.set_default_timeout(15_000)
         page.on("pageerror", lambda error: errors.append(f"{page.url}: {error}"))
@@ -140,24 +162,23 @@ def stranger(
 
 
 @pytest.fixture
-def visit(stranger: Visit, console: Console) -> Visit:
-    """Opens pages as the first user, who has chosen a password."""
-    if console.session is None:
-        page = stranger("/login")
-        page.get_by_label("Username").fill(console.user)
-        page.get_by_label("Password", exact=True).fill(console.password)
-        page.get_by_role("button", name="Log in").click()
-        page.get_by_label("New password", exact=True).fill(PASSWORD)
-        page.get_by_label("New password again").fill(PASSWORD)
-        page.get_by_role("button", name="Set password").click()
-        page.wait_for_url("**/experiments")
-        console.session = dict(page.context.storage_state())
-        console.password = PASSWORD
+def page_as(stranger: Visit, console: Console) -> Visit:
+    """Opens pages as somebody: `page_as("viewer", "/runs", theme="dark")`. Who there is: tests.browser.people."""
 
-    def as_user(path: str = "/", **options: Any) -> Page:
-        return stranger(path, storage_state=console.session, **options)
+    def as_person(role: str, path: str = "/experiments", **options: Any) -> Page:
+        return stranger(path, cookies=console.cookies[role], **options)
 
-    return as_user
+    return as_person
+
+
+@pytest.fixture
+def visit(page_as: Visit) -> Visit:
+    """Opens pages as an admin."""
+
+    def as_admin(path: str = "/", **options: Any) -> Page:
+        return page_as("admin", path, **options)
+
+    return as_admin
 
 
 @pytest.hookimpl(wrapper=True)

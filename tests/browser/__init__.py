@@ -1,0 +1,1 @@
+"""Tests in real Chromium. A package, so that its console and browser end with its last test."""
