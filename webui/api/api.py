@@ -11,7 +11,8 @@ from ninja.errors import AuthenticationError, HttpError, ValidationError
 
 from webui.api import experiments, runs
 from webui.api.authentication import Session, Token
-from webui.api.errors import ApiError, error_response, plain_error
+from webui.api.errors import ApiError, away, error_response, plain_error
+from webui.outages import is_outage
 
 logger = logging.getLogger(__name__)
 
@@ -73,5 +74,7 @@ def _http(_request: HttpRequest, fault: HttpError) -> HttpResponse:
 
 @api.exception_handler(Exception)
 def _broken(request: HttpRequest, fault: Exception) -> HttpResponse:
+    if is_outage(fault):
+        return away(request)
     logger.error("%s %s failed", request.method, request.path, exc_info=fault)
     return plain_error(500)

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from collections.abc import Callable
 from http import HTTPStatus
 
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import render
+from django.template.loader import render_to_string
+
+from webui.outages import RETRY_AFTER_S, WORDS, is_outage
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +31,7 @@ _WORDS = {
     405: ("method_not_allowed", "This address does not take this method."),
     413: ("too_large", "The request is too large."),
     500: ("internal", "Something broke in the console; its log has the traceback."),
+    503: ("unavailable", WORDS),
 }
 
 
@@ -111,8 +116,21 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     return _answer(request, 404, "There is nothing here", "It may have been removed. Look it up in the list of runs.")
 
 
+def away(request: HttpRequest) -> HttpResponse:
+    """503 with what to wait: the database does not answer. Touches no database, so no context processor runs."""
+    if request.path.startswith(PREFIX):
+        response: HttpResponse = plain_error(503)
+    else:
+        words = {"status": 503, "title": "The database does not answer", "advice": WORDS}
+        response = HttpResponse(render_to_string("error.html", words), status=503)
+    response.headers["Retry-After"] = str(RETRY_AFTER_S)
+    return response
+
+
 def server_error(request: HttpRequest) -> HttpResponse:
-    """Django's 500."""
+    """Django's 500, called while the exception is being handled; 503 where waiting helps."""
+    if is_outage(sys.exc_info()[1]):
+        return away(request)
     return _answer(
         request, 500, "Something broke in the console", "Runs in flight go on. The traceback is in log/web.log."
     )

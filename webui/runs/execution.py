@@ -11,6 +11,9 @@ import threading
 import time
 import uuid
 
+from django.db import close_old_connections
+
+from webui.outages import DATABASE_AWAY, is_outage
 from webui.runs import services
 from webui.runs.bench import Bench, BenchBusy, BenchError, EmulationBench
 from webui.runs.models import Backend, Run
@@ -41,7 +44,10 @@ def run_execute(*, run_id: str) -> None:
         return
     try:
         _carry_out(run, lease)
-    except Exception:
+    except Exception as fault:
+        if is_outage(fault):  # nothing is known of the run, so nothing is written: its lease runs out and it is adopted
+            logger.warning("run %s is left to its next worker: the database does not answer", run_id)
+            return
         logger.exception("run %s broke off in its worker", run_id)
         services.run_finish(
             run_id=run_id,
@@ -67,20 +73,31 @@ def _carry_out(run: Run, lease: str) -> None:
 def _follow(run: Run, lease: str, bench: Bench) -> None:
     """Until the run has ended, the lease is lost, or the worker ends."""
     asked_at: float | None = None
+    away = False
     while True:
-        fresh = services.run_renew(run_id=run.pk, lease_owner=lease)
-        if fresh is None:
-            logger.warning("run %s: another worker has it now", run.pk)
-            return
-        if stopping.is_set():
-            _let_go(fresh, lease, bench)
-            return
-        now = time.monotonic()
-        if fresh.cancel_requested_at and (asked_at is None or now - asked_at > CANCEL_AGAIN_S):
-            asked_at = now
-            _ask_to_end(fresh, bench)
-        if _look(fresh, lease, bench):
-            return
+        try:
+            fresh = services.run_renew(run_id=run.pk, lease_owner=lease)
+            if fresh is None:
+                logger.warning("run %s: another worker has it now", run.pk)
+                return
+            if stopping.is_set():
+                _let_go(fresh, lease, bench)
+                return
+            now = time.monotonic()
+            if fresh.cancel_requested_at and (asked_at is None or now - asked_at > CANCEL_AGAIN_S):
+                asked_at = now
+                _ask_to_end(fresh, bench)
+            if _look(fresh, lease, bench):
+                return
+            away = False
+        except DATABASE_AWAY as fault:
+            # The run goes on without it. Whoever holds the lease when it is back writes down how the run stands.
+            if not is_outage(fault) or stopping.is_set():
+                raise
+            if not away:
+                logger.warning("run %s: the database does not answer; the run goes on", run.pk)
+            away = True
+            close_old_connections()
         stopping.wait(TICK_S)
 
 

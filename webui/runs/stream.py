@@ -26,6 +26,7 @@ from testbed.events.log import BadCursor, Cursor, tail_bytes
 from webui.accounts.callers import by_session
 from webui.accounts.models import User
 from webui.accounts.selectors import session_user
+from webui.outages import DATABASE_AWAY, SOCKET_CODE, WORDS, is_outage
 from webui.runs.facts import run_facts
 from webui.runs.folder import trial_folder
 from webui.runs.selectors import run_get
@@ -53,7 +54,12 @@ class RunStream(AsyncWebsocketConsumer):
         self._credit = asyncio.Semaphore(WINDOW)
         self._unanswered = 0
         self._session_key: str | None = self.scope["session"].session_key
-        user = await self._person()
+        try:
+            user = await self._person()
+        except DATABASE_AWAY:  # accepted to be told why: a refused handshake carries no words
+            await self.accept()
+            await self.close(SOCKET_CODE, WORDS)
+            return
         if user is None:
             await self.close()
             return
@@ -91,7 +97,10 @@ class RunStream(AsyncWebsocketConsumer):
             await self._pump_events(run_id, trial, cursor)
         except asyncio.CancelledError:
             raise
-        except Exception:
+        except Exception as fault:
+            if is_outage(fault):
+                await self.close(SOCKET_CODE, WORDS)
+                return
             logger.exception("the stream of run %s broke off", run_id)
             await self.close(1011)
 

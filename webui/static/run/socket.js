@@ -34,7 +34,7 @@ export class Stream {
     socket.binaryType = "arraybuffer";
     socket.onopen = () => { this.wait = FIRST_WAIT_MS; this.on.state("live", ""); };
     socket.onmessage = (message) => this.#take(socket, message.data);
-    socket.onclose = (close) => this.#lost(socket, close.code);
+    socket.onclose = (close) => this.#lost(socket, close.code, close.reason ?? "");
   }
 
   close() {
@@ -59,12 +59,12 @@ export class Stream {
     socket.send("a");
   }
 
-  /** @param {WebSocket} socket @param {number} code */
-  #lost(socket, code) {
+  /** @param {WebSocket} socket @param {number} code @param {string} reason the server's words, if it had time for any */
+  #lost(socket, code, reason) {
     if (this.closed || socket !== this.socket) return;
     const words = FINAL.get(code);
     if (words) { this.closed = true; this.on.state("refused", words); return; }
-    this.on.state("stale", "");
+    this.on.state("stale", reason || "The console does not answer.");
     this.later(() => this.connect(), this.wait);
     this.wait = Math.min(this.wait * 2, LONGEST_WAIT_MS);
   }

@@ -54,7 +54,7 @@ export class Verdict {
   #stateWords() {
     const { run, model, stream } = this;
     if (stream.state === "refused") return `${stream.words} Log in again, or go back to the list of runs.`;
-    if (stream.state === "stale" && run.state !== "finished") return `The stream stopped at ${span(model.now)}; reconnecting. What is drawn stays.`;
+    if (stream.state === "stale" && run.state !== "finished") return `${stream.words} The stream stopped at ${span(model.now)}; reconnecting. What is drawn stays.`;
     const since = run.started_at ?? run.created_at, until = run.finished_at ? Date.parse(run.finished_at) : Date.now();
     const wall = clock((until - Date.parse(since)) / 1000);
     switch (run.state) {
