@@ -31,6 +31,7 @@ VERBS: dict[str, Verb] = {
     "validate": Verb("read experiment files and name every fault", "testbed.command.validate"),
     "run": Verb("run an experiment file", "testbed.command.run"),
     "serve": Verb("serve an experiment's system to OpenAI-compatible clients", "testbed.command.serve"),
+    "remote": Verb("run an experiment on a console elsewhere, for CI", "testbed.command.remote"),
     "report": Verb("print a finished run's report and write its HTML page", "testbed.command.report"),
     "export": Verb("export a run as a Perfetto trace, CSV, JSON or JUnit XML", "testbed.command.export"),
     "pids": Verb("print the processes of a node of a live run", "testbed.command.pids"),
