@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from django.conf import settings
 from django.db import models
+from django.db.models import Value
+from django.db.models.functions import Cast, Concat
 
 from webui.runs.states import Outcome, State
 
@@ -68,9 +70,7 @@ class Run(models.Model):
     expected_s = models.FloatField(null=True)
     """Wall time that it is thought to take: what the last run of the same experiment and backend took."""
 
-    state = models.CharField(
-        max_length=12, choices=[(item.value, item.value) for item in State], default=State.QUEUED
-    )
+    state = models.CharField(max_length=12, choices=[(item.value, item.value) for item in State], default=State.QUEUED)
     outcome = models.CharField(max_length=12, blank=True, choices=[(item.value, item.value) for item in Outcome])
     detail = models.TextField(blank=True)
     """Why it ended as it did, or what it waits for: one sentence for people."""
@@ -92,13 +92,33 @@ class Run(models.Model):
     request_digest = models.CharField(max_length=64, blank=True)
     """SHA-256 of the request that the key came with; the same key with another request is refused."""
 
+    search = models.GeneratedField(
+        expression=Concat(
+            "id", Value(" "), "question", Value(" "), "experiment", Value(" "), Cast("tags", models.TextField())
+        ),
+        output_field=models.TextField(),
+        db_persist=True,
+    )
+    """What the list searches; kept by the database, so no writer can forget it."""
+
     created_at = models.DateTimeField(auto_now_add=True)
     started_at = models.DateTimeField(null=True, blank=True)
     finished_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         ordering = ["-created_at", "-id"]
-        indexes = [models.Index(fields=["state", "created_at"]), models.Index(fields=["experiment", "-created_at"])]
+        indexes = [
+            models.Index(fields=["state", "created_at"]),
+            models.Index(fields=["experiment", "-created_at"]),
+            models.Index(fields=["finished_at", "id"]),
+            models.Index(
+                name="runs_list_covers",
+                fields=[
+                    *("created_at", "id", "state", "outcome", "fidelity", "backend", "experiment", "bench", "owner"),
+                    *("visibility", "finished_at", "tags", "search"),
+                ],
+            ),
+        ]
         constraints = [
             models.UniqueConstraint(fields=["owner", "idempotency_key"], name="runs_idempotency_key_once"),
             models.CheckConstraint(

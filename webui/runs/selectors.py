@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from django.db.models import Q, QuerySet
+from django.db.models import Q, QuerySet, TextField
+from django.db.models.functions import Cast
 from django.utils import timezone
 
 from webui.accounts.callers import Caller
@@ -35,25 +36,37 @@ def run_list(
     caller: Caller,
     state: str = "",
     outcome: str = "",
+    fidelity: str = "",
     backend: str = "",
-    owner: User | None = None,
+    experiment: str = "",
+    tag: str = "",
+    bench: str = "",
+    owner: User | str | None = None,
+    since: datetime | None = None,
     text: str = "",
 ) -> QuerySet[Run]:
-    """The runs that the caller may read, newest first; each filter that is given narrows."""
+    """The runs that the caller may read, newest first; each filter that is given narrows.
+
+    `state` is one of states.State, or `active` for those under way; an `owner` may be named. `text` is searched in
+    id, question, experiment and tags. All of it is answered from one index (models.Run.Meta).
+    """
     runs = runs_readable(caller).order_by("-created_at", "-id")
     if state == "active":
         runs = runs.filter(state__in=ACTIVE)
     elif state:
         runs = runs.filter(state=state)
-    if outcome:
-        runs = runs.filter(outcome=outcome)
-    if backend:
-        runs = runs.filter(backend=backend)
-    if owner is not None:
+    equal = {"outcome": outcome, "fidelity": fidelity, "backend": backend, "experiment": experiment, "bench_id": bench}
+    runs = runs.filter(**{field: value for field, value in equal.items() if value})
+    if tag:
+        # Tags are words, so their JSON holds each between quotes, on every database alike.
+        runs = runs.annotate(tag_text=Cast("tags", TextField())).filter(tag_text__contains=f'"{tag}"')
+    if isinstance(owner, str):
+        runs = runs.filter(owner__in=User.objects.filter(username=owner).values("pk"))
+    elif owner is not None:
         runs = runs.filter(owner=owner)
-    if text:
-        runs = runs.filter(Q(question__icontains=text) | Q(id__icontains=text) | Q(experiment__icontains=text))
-    return runs
+    if since is not None:
+        runs = runs.filter(created_at__gte=since)
+    return runs.filter(search__icontains=text) if text else runs
 
 
 def run_get(*, run_id: str, caller: Caller) -> Run | None:
