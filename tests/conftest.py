@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.real_servers import Postgres, Redis, postgres_programs, started
 
 # How long an example takes is the host's business, which may have two cores and much else to do.
 settings.register_profile("looplane", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -62,3 +64,25 @@ def soak(request: pytest.FixtureRequest) -> bool:
 def soak_note(request: pytest.FixtureRequest) -> Callable[[str], None]:
     """Notes a line for the end of the test run: `soak_note("20 kills of rnic: leftovers 0")`."""
     return request.config.stash[SOAK_NOTES].append
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[Postgres]:
+    """A PostgreSQL of the tests' own, without fsync."""
+    programs = postgres_programs()
+    if programs is None:
+        pytest.skip("needs PostgreSQL's programs (apt-get install postgresql)")
+    server = started(lambda: Postgres(programs))
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[Redis]:
+    """A Redis of the tests' own, which keeps nothing on disk."""
+    program = shutil.which("redis-server")
+    if program is None:
+        pytest.skip("needs redis-server (apt-get install redis-server)")
+    server = started(lambda: Redis(program))
+    yield server
+    server.close()
