@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+
 from django.conf import settings
 from django.db import models
 
@@ -25,7 +27,9 @@ class Bench(models.Model):
     abilities = models.JSONField(default=dict)
     """By ability (webui.benches.needs): true, or the sentence that says why not. From its own probes."""
     facts = models.JSONField(default=dict)
-    """Cores, memory, kernel, revision of the source: for people."""
+    """Cores, memory, kernel, revision of the source, `slots` (simulations at once)."""
+    findings = models.JSONField(default=list)
+    """What its doctor found, the worst first: objects with tone, title, detail, command."""
     is_open = models.BooleanField(default=True)
     """An admin may close a bench; its runs in flight end, new ones go elsewhere."""
     health = models.CharField(max_length=6, choices=Health.choices, default=Health.AWAY)
@@ -63,3 +67,31 @@ class Lease(models.Model):
 
     def __str__(self) -> str:
         return f"{self.bench_id} for {self.holder}"
+
+
+class Console(models.Model):
+    """The one row of this console: who it is, and what workers lock while they decide which run starts where."""
+
+    key = models.UUIDField(default=uuid.uuid4)
+    """Stands in a file of the runs folder, so that a worker whose folder is another one notices."""
+
+    def __str__(self) -> str:
+        return str(self.key)
+
+
+class Turn(models.Model):
+    """A run's time on a bench: who had it, and how long. Made by the claim; what fair turns and quotas count."""
+
+    run = models.OneToOneField("runs.Run", on_delete=models.CASCADE, related_name="turn")
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="turns")
+    bench = models.ForeignKey(Bench, null=True, on_delete=models.SET_NULL, related_name="turns")
+    emulation = models.BooleanField()
+    begins_at = models.DateTimeField()
+    ends_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["-begins_at"]
+        indexes = [models.Index(fields=["owner", "-begins_at"]), models.Index(fields=["bench", "-begins_at"])]
+
+    def __str__(self) -> str:
+        return f"{self.run_id} on {self.bench_id}"
