@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from testbed.experiment.complaints import SpecError
 from testbed.experiment.reading import spec_from_bytes
 from testbed.experiment.sweep import count_places, count_requests
+from webui.benches.needs import needs_of_spec
 
 HEADING = 120
 """A question of at most so many characters is a page's heading; a longer one gives way to the title."""
@@ -39,6 +40,8 @@ class SpecFacts:
     trials: int
     dilation: float
     expectations: int
+    needs: tuple[str, ...] = ()
+    """What an emulation of it needs of its bench (webui.benches.needs)."""
 
     @property
     def is_open_ended(self) -> bool:
@@ -64,6 +67,7 @@ def read_spec(text: str, *, overrides: list[str], where: str) -> SpecFacts:
         trials=count_places(len(spec.systems), spec.sweep, spec.repeats),
         dilation=spec.dilation,
         expectations=len(spec.expect),
+        needs=needs_of_spec(spec),
     )
 
 
