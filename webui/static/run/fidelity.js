@@ -64,6 +64,16 @@ export class FidelityFold {
     this.version++;
   }
 
+  /** What the numbers of all events say, those that the pack leaves out included. @param {import("./pack.js").Pack} pack */
+  load(pack) {
+    this.counts.gaps.clear();
+    for (const [node, [next, gaps]] of Object.entries(pack.head.seqs)) {
+      this.counts.seq.set(node, next);
+      if (gaps) this.counts.gaps.set(node, gaps);
+    }
+    this.version++;
+  }
+
   /** @param {import("./order.js").Event} event */
   #reading(event) {
     const { drops, packets, waited, watched, looks, halted, missed } = this.counts;

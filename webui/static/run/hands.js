@@ -24,14 +24,13 @@ export function takeHands(timeline, on) {
       const share = (drag.x - event.offsetX) / (timeline.width - timeline.left - 8);
       view.set(drag.start + (drag.end - drag.start) * share, drag.end + (drag.end - drag.start) * share);
       timeline.top = Math.max(0, drag.top + Math.round((drag.y - event.offsetY) / ROW_PX));
-      timeline.pointer = null;
+      timeline.point(null);
       on.leave();
       changed();
       return;
     }
-    timeline.pointer = { x: event.offsetX, y: event.offsetY };
+    timeline.point({ x: event.offsetX, y: event.offsetY });
     on.hover(event.offsetX, event.offsetY);
-    timeline.refresh();
   });
   const end = () => { drag = null; canvas.classList.remove("grab"); };
   canvas.addEventListener("pointerup", (event) => {
@@ -42,7 +41,7 @@ export function takeHands(timeline, on) {
     end();
   });
   canvas.addEventListener("pointercancel", end);
-  canvas.addEventListener("pointerleave", () => { timeline.pointer = null; on.leave(); timeline.refresh(); });
+  canvas.addEventListener("pointerleave", () => { timeline.point(null); on.leave(); });
   canvas.addEventListener("wheel", (event) => {
     const share = (event.offsetX - timeline.left) / (timeline.width - timeline.left - 8);
     if (event.ctrlKey || event.metaKey) view.zoom(Math.exp(event.deltaY * 0.0025), Math.max(0, Math.min(1, share)));

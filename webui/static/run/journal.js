@@ -32,6 +32,14 @@ export class Journal {
     if (level !== "debug") { keep(this.lines.info, line); this.version++; }
   }
 
+  /** Counts the lines that a pack leaves out: the oldest of those that only "everything" shows. @param {import("./pack.js").Pack} pack */
+  skip(pack) {
+    const elided = Object.values(pack.head.elided).reduce((sum, count) => sum + count, 0);
+    const brought = pack.head.tables.reduce((/** @type {number} */ sum, /** @type {any} */ table) => sum + (table.logged ? table.n : 0), 0);
+    this.counts.debug = (this.counts.debug ?? 0) + elided - brought;
+    this.version++;
+  }
+
   /** Late wakes of one node within a second become one line with the worst of them: a busy host logs hundreds. @param {import("./order.js").Event} event */
   #again(event) {
     const last = this.late.get(event.node);
@@ -61,7 +69,7 @@ export class Journal {
     const least = LEVELS.indexOf(level), wanted = text.toLowerCase();
     const lines = least === 0 ? this.lines.debug : this.lines.info;
     const found = [];
-    for (let place = lines.length - 1; place >= 0 && found.length < limit; place--) {
+    for (let place = lines.length - 1; place >= Math.max(0, lines.length - KEPT) && found.length < limit; place--) {
       const line = lines[place];
       if (LEVELS.indexOf(line.level) < least) continue;
       if (wanted && !`${line.type} ${line.node} ${line.text}`.toLowerCase().includes(wanted)) continue;

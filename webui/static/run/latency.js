@@ -3,13 +3,16 @@
 // testbed.metrics.latency, row "vllm": TTFT = first chunk - sent; ITL = gaps between chunks, pooled over all requests;
 // TPOT = (last - first) / (tokens - 1), a request. Only completed requests count. A test holds both against each other.
 
+import { growing } from "./pack.js";
+
 const MS = 1e6;
 /** Name, quantile, and how many values it takes to say it. */
 export const PERCENTILES = /** @type {const} */ ([["p50", 0.5, 1], ["p90", 0.9, 10], ["p99", 0.99, 100], ["p999", 0.999, 1000]]);
 
-/** @typedef {{name: string, scheduled: number, sent: number, promptTokens: number, maxTokens: number, times: number[],
- *   counts: number[], received: number, ended: number | null, tokens: number, reason: string, error: string}} Exchange */
+/** @typedef {{name: string, scheduled: number, sent: number, promptTokens: number, maxTokens: number, times: number[] | Float64Array,
+ *   counts: number[] | Uint32Array | null, received: number, ended: number | null, tokens: number, reason: string, error: string}} Exchange */
 
+/** `counts` are tokens in each chunk, null while every chunk brought one. */
 export class ExchangeFold {
   constructor() {
     /** @type {Exchange[]} */ this.exchanges = [];
@@ -38,7 +41,7 @@ export class ExchangeFold {
   /** @param {import("./order.js").Event} event */
   #begin(event) {
     const exchange = { name: event.name, scheduled: event.scheduled, sent: event.t, promptTokens: event.prompt_tokens,
-      maxTokens: event.max_tokens, times: [], counts: [], received: 0, ended: null, tokens: 0, reason: "", error: "" };
+      maxTokens: event.max_tokens, times: [], counts: null, received: 0, ended: null, tokens: 0, reason: "", error: "" };
     this.exchanges.push(exchange);
     this.byName.set(event.name, exchange);
   }
@@ -48,15 +51,38 @@ export class ExchangeFold {
     const exchange = this.byName.get(event.name);
     if (!exchange) { this.strays++; return; }
     const count = event.count ?? 1;
-    exchange.times.push(event.t);
-    exchange.counts.push(count);
+    const times = exchange.times = growing(exchange.times);
+    if (count !== 1 && !exchange.counts) exchange.counts = new Array(times.length).fill(1);
+    times.push(event.t);
+    if (exchange.counts) (exchange.counts = growing(exchange.counts)).push(count);
     exchange.received += count;
     this.tokens += count;
-    if (event.t >= 0) {
-      const window = Math.floor(event.t / this.windowNs);
-      while (this.windows.length <= window) this.windows.push(0);
-      this.windows[window] += count;
-    }
+    this.#fill(event.t, count);
+  }
+
+  /** @param {number} t @param {number} count */
+  #fill(t, count) {
+    if (t < 0) return;
+    const window = Math.floor(t / this.windowNs);
+    while (this.windows.length <= window) this.windows.push(0);
+    this.windows[window] += count;
+  }
+
+  /** The chunks of a pack; its other events have been taken. @param {import("./pack.js").Pack} pack */
+  load(pack) {
+    const counts = pack.head.columns["received.count"] ? /** @type {Uint32Array} */ (pack.column("received.count")) : null;
+    let at = 0;
+    pack.times("received").forEach((times, place) => {
+      const exchange = this.exchanges[place], own = counts && counts.subarray(at, at + times.length);
+      exchange.times = times;
+      exchange.counts = own && own.some((count) => count !== 1) ? own : null;
+      exchange.received = own ? own.reduce((sum, count) => sum + count, 0) : times.length;
+      this.tokens += exchange.received;
+      for (let place = 0; place < times.length; place++) this.#fill(times[place], own ? own[place] : 1);
+      at += times.length;
+    });
+    this.strays += pack.head.strays;
+    this.version++;
   }
 
   /** @param {import("./order.js").Event} event @param {number} tokens @param {string} reason @param {string} error */

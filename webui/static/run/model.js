@@ -46,6 +46,15 @@ export class Model {
     return ready.length > 0;
   }
 
+  /** A pack of the run up to its cursor, into a model that has seen nothing yet. @param {import("./pack.js").Pack} pack */
+  load(pack) {
+    pack.replay((event, logged) => { if (logged) this.journal.take(event); else this.#fold(event); });
+    for (const fold of [this.exchanges, this.tracks, this.fidelity]) fold.load(pack);
+    this.journal.skip(pack);
+    this.events = pack.head.events;
+    this.now = pack.head.now;
+  }
+
   /** @param {import("./order.js").Event} event */
   #fold(event) {
     this.events++;

@@ -3,6 +3,8 @@
 // testbed.metrics.spans: sending, queued (until the scheduler claims it, or without a ring until a graph is chosen for it; for an agent's turn, until its KV is there),
 // prefill (until its first token is published), decode (until its last), delivery (until the client has it all).
 
+import { growing } from "./pack.js";
+
 /** Which event is which numbered circle of Blink's architecture figure, and what to call it. @type {Record<string, [number, string]>} */
 export const STEPS = {
   "request.arrived": [1, "request arrives at the DPU"],
@@ -28,9 +30,9 @@ export const RINGLESS_STEP_WORDS = [
 const PAUSED = "decode_paused";
 
 /** @typedef {{first: number, last: number, count: number}} StepTimes */
-/** @typedef {{request: number, name: string, slot: number | null, steps: Map<number, StepTimes>, published: number[],
- *   pauses: [number, number | null][], ended: number | null, reason: string, text: [number, string][], promptTokens: number,
- *   maxTokens: number}} Track */
+/** @typedef {{request: number, name: string, slot: number | null, steps: Map<number, StepTimes>, published: number[] | Float64Array,
+ *   pauses: [number, number | null][], ended: number | null, reason: string, text: [number, string][], told: boolean,
+ *   promptTokens: number, maxTokens: number}} Track `told` is false while its text is not here but on the server. */
 
 export class TrackFold {
   constructor() {
@@ -90,9 +92,25 @@ export class TrackFold {
   /** @param {import("./order.js").Event} event */
   #publish(event) {
     event.requests.forEach((/** @type {number} */ request, /** @type {number} */ place) => {
-      const { published } = this.#track(request);
-      for (let count = event.counts[place] ?? 0; published.length < count;) published.push(event.t);
+      const track = this.#track(request), count = event.counts[place] ?? 0;
+      if (track.published.length >= count) return;
+      const published = track.published = growing(track.published);
+      while (published.length < count) published.push(event.t);
     });
+  }
+
+  /** The steps of each token of a pack; its other events have been taken. Texts stay with the server (story.js).
+   * @param {import("./pack.js").Pack} pack */
+  load(pack) {
+    const requests = pack.column("requests"), published = pack.times("published");
+    published.forEach((times, place) => { this.#track(requests[place]).published = times; });
+    const [row, step, first, last, count] = ["row", "step", "first", "last", "count"].map((name) => pack.column(`steps.${name}`));
+    for (let place = 0; place < row.length; place++) {
+      this.#track(requests[row[place]]).steps.set(step[place], { first: first[place], last: last[place], count: count[place] });
+    }
+    for (const [launch, open] of Object.entries(pack.head.open)) this.open.set(launch, open);
+    for (const track of this.tracks.values()) track.told = false;
+    this.version++;
   }
 
   /** @param {import("./order.js").Event} event */
@@ -115,7 +133,7 @@ export class TrackFold {
     let track = this.tracks.get(request);
     if (!track) {
       track = { request, name: "", slot: null, steps: new Map(), published: [], pauses: [], ended: null, reason: "",
-        text: [], promptTokens: 0, maxTokens: 0 };
+        text: [], told: true, promptTokens: 0, maxTokens: 0 };
       this.tracks.set(request, track);
     }
     return track;
@@ -130,7 +148,7 @@ export class TrackFold {
 
 /** @typedef {{what: string, start: number, end: number}} Span */
 /** @typedef {{key: string, name: string, request: number | null, slot: number | null, start: number, end: number,
- *   phases: Span[], tokens: number[], pauses: [number, number][], state: "running" | "done" | "failed", reason: string,
+ *   phases: Span[], tokens: number[] | Float64Array, pauses: [number, number][], state: "running" | "done" | "failed", reason: string,
  *   promptTokens: number, maxTokens: number, track: Track | null, exchange: import("./latency.js").Exchange | null,
  *   turn: import("./turns.js").Turn | null}} Lane */
 
@@ -181,10 +199,11 @@ function laneOf(track, exchange, now, turn) {
   };
 }
 
-/** @param {import("./latency.js").Exchange | null} exchange @returns {number[]} */
+/** @param {import("./latency.js").Exchange | null} exchange @returns {number[] | Float64Array} */
 function received(exchange) {
   if (!exchange) return [];
-  return exchange.times.flatMap((t, place) => new Array(exchange.counts[place]).fill(t));
+  const { times, counts } = exchange;
+  return counts ? [...times].flatMap((t, place) => new Array(counts[place]).fill(t)) : times;
 }
 
 const PHASES = ["sending", "queued", "prefill", "decode", "delivery"];

@@ -27,6 +27,10 @@ export class Timeline {
     this.dirty = true;
     this.left = 156;
     this.width = 300;
+    /** A moment that charts beside it point at; null is none. @type {number | null} */ this.cursor = null;
+    /** @type {((start: number, end: number) => void)[]} */ this.viewers = [];
+    /** @type {((t: number | null) => void)[]} */ this.pointers = [];
+    /** @type {[number, number]} */ this.told = [NaN, NaN];
     /** How many request rows the canvas has; it only grows, so that nothing below it jumps. */ this.rows = 8;
     const frame = () => { if (this.dirty) this.draw(); requestAnimationFrame(frame); };
     requestAnimationFrame(frame);
@@ -40,6 +44,40 @@ export class Timeline {
   advance() {
     this.view.advance(this.model.now);
     this.refresh();
+  }
+
+  /** `told` hears the stretch of time on screen whenever it has changed, at most once a frame. @param {(start: number, end: number) => void} told */
+  onView(told) {
+    this.viewers.push(told);
+    told(this.view.start, this.view.end);
+  }
+
+  /** `told` hears the moment under the pointer, or null. @param {(t: number | null) => void} told */
+  onCursor(told) { this.pointers.push(told); }
+
+  /** The pointer has moved over the canvas, or left it. @param {{x: number, y: number} | null} at */
+  point(at) {
+    this.pointer = at;
+    const t = at && at.x >= this.left ? this.timeAt(at.x) : null;
+    for (const told of this.pointers) told(t);
+    this.refresh();
+  }
+
+  /** A chart beside the timeline points at a moment. @param {number | null} t */
+  setCursor(t) {
+    if (t === this.cursor) return;
+    this.cursor = t;
+    this.refresh();
+  }
+
+  /** Goes to a stretch of time, and to a request where one is meant; a moment gets a second around it.
+   * @param {number} start @param {number} end @param {string | null} [key] */
+  show(start, end, key = null) {
+    const air = end > start ? (end - start) * 0.1 : 0.5e9;
+    this.view.set(start - air, end + air);
+    if (key !== null) this.choose(key);
+    this.bring();
+    this.on.moved();
   }
 
   get most() { return this.width < 600 ? ROWS_NARROW : ROWS_WIDE; }
@@ -132,6 +170,10 @@ export class Timeline {
     this.#gpu(pen, axis, rowsEnd + 2, small, colours);
     shown.forEach((lane, place) => this.#virtualLane(pen, axis, lane, rowsEnd + GPU + place * VL, small, colours));
     this.#cursor(pen, axis, height, colours);
+    if (this.told[0] !== view.start || this.told[1] !== view.end) {
+      this.told = [view.start, view.end];
+      for (const told of this.viewers) told(view.start, view.end);
+    }
     this.canvas.setAttribute("aria-label", `Token timeline: ${count(lanes.length)} requests, ${count(model.exchanges.tokens)} tokens, ${span(Math.max(0, view.start))} to ${span(Math.max(0, view.end))}`);
   }
 
@@ -252,11 +294,12 @@ export class Timeline {
       pen.fillText(`now ${(this.model.now / 1e9).toFixed(2)}`, Math.min(now, axis.right), 9);
       pen.textAlign = "left";
     }
-    if (this.pointer && this.pointer.x > axis.left) {
+    const x = this.pointer ? this.pointer.x : this.cursor === null ? NaN : Math.round(axis.x(this.cursor));
+    if (x > axis.left && x <= axis.right) {
       pen.strokeStyle = colours["ink-3"];
       pen.lineWidth = 1;
       pen.setLineDash([2, 3]);
-      pen.beginPath(); pen.moveTo(this.pointer.x + 0.5, 18); pen.lineTo(this.pointer.x + 0.5, height - 8); pen.stroke();
+      pen.beginPath(); pen.moveTo(x + 0.5, 18); pen.lineTo(x + 0.5, height - 8); pen.stroke();
       pen.setLineDash([]);
     }
   }
