@@ -62,9 +62,9 @@ class Run:
 class Runnerd:
     """The daemon's state: at most one run."""
 
-    def __init__(self, state: Path, python: str, group: int, allowed: frozenset[int]) -> None:
+    def __init__(self, state: Path, runs: Path, python: str, group: int, allowed: frozenset[int]) -> None:
         self.state = state
-        self.runs = state / "runs"
+        self.runs = runs
         self.socket = state / "run" / "runnerd.sock"
         self.records = state / "run" / "runnerd"
         self._python = python
@@ -400,6 +400,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs the daemon until SIGTERM."""
     parser = argparse.ArgumentParser(description="Looplane's privileged runner, on a unix socket.")
     parser.add_argument("--state", type=Path, required=True, help="the state folder; gets run/runnerd.sock")
+    parser.add_argument("--runs", type=Path, help="where run folders are made; default: runs of the state folder")
     parser.add_argument("--python", required=True, help="the interpreter of Looplane's environment, for the runs")
     parser.add_argument("--user", default="looplane", help="the console's user, who may ask besides root")
     options = parser.parse_args(arguments)
@@ -412,7 +413,9 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyError:
         print(f"runnerd: there is no user {options.user!r}", file=sys.stderr)
         return 3
-    daemon = Runnerd(options.state.absolute(), options.python, group, frozenset({0, user.pw_uid}))
+    state = options.state.absolute()
+    runs = state / "runs" if options.runs is None else options.runs.absolute()
+    daemon = Runnerd(state, runs, options.python, group, frozenset({0, user.pw_uid}))
     asyncio.run(daemon.serve())
     return 0
 

@@ -22,7 +22,10 @@ from testbed.command.places import SOURCE, is_root
 
 USER = "looplane"
 STAGED = ("testbed", "emulators", "topologies", "webui", "fixtures", "manage.py", "pyproject.toml", "LICENSE")
-_PASSED_ON = ("DATABASE_URL", "REDIS_URL", "LOOPLANE_HOSTS", "LOOPLANE_HTTPS", "LANG", "LC_ALL", "TZ")
+_PASSED_ON = (
+    "DATABASE_URL", "REDIS_URL", "LOOPLANE_HOSTS", "LOOPLANE_HTTPS", "LOOPLANE_TRUSTED_PROXIES", "LOOPLANE_HOOK_HOSTS",
+    "LANG", "LC_ALL", "TZ",
+)  # fmt: skip
 """What of the caller's environment reaches the services; the rest may hold secrets of root's."""
 
 
@@ -36,6 +39,13 @@ class Installation:
     gid: int
     privileged: bool
     """Started by root, so that runnerd can run and services change their user."""
+    shared_runs: Path | None = None
+    """Run folders that other benches use too; None keeps them in the state folder."""
+
+    @property
+    def runs(self) -> Path:
+        """Where run folders are made."""
+        return self.shared_runs or self.state / "runs"
 
     @property
     def app(self) -> Path:
@@ -64,6 +74,7 @@ class Installation:
             "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
             "HOME": str(self.state / "db"),
             "LOOPLANE_STATE": str(self.state),
+            "LOOPLANE_RUNS": str(self.runs),
             "PYTHONPATH": str(self.app),
             "PYTHONUNBUFFERED": "1",
             "PYTHONDONTWRITEBYTECODE": "1",
@@ -74,7 +85,16 @@ class Installation:
 
     def run_as_user(self, command: list[str], *, timeout_s: float = 120.0) -> str:
         """Runs a command to its end as the service user; its standard output. Raises CommandError if it fails."""
-        done = subprocess.run(
+        done = self.try_as_user(command, timeout_s=timeout_s)
+        if done.returncode != 0:
+            words = (done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()[-1]
+            what = " ".join(command[1:4])
+            raise CommandError(f"{what} as user {self.user}: {words}", ExitCode.HOST_CANNOT)
+        return done.stdout
+
+    def try_as_user(self, command: list[str], *, timeout_s: float = 120.0) -> subprocess.CompletedProcess[str]:
+        """The same, for commands that may fail and say why."""
+        return subprocess.run(
             command,
             cwd=self.app,
             env=self.environment(),
@@ -88,35 +108,34 @@ class Installation:
             group=self.gid if self.privileged else None,
             extra_groups=[] if self.privileged else None,
         )
-        if done.returncode != 0:
-            words = (done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()[-1]
-            what = " ".join(command[1:4])
-            raise CommandError(f"{what} as user {self.user}: {words}", ExitCode.HOST_CANNOT)
-        return done.stdout
 
 
-def prepare_installation(state: Path, *, privileged: bool | None = None) -> Installation:
+def prepare_installation(
+    state: Path, shared_runs: Path | None = None, *, privileged: bool | None = None
+) -> Installation:
     """Makes user and folders where they are missing. Raises CommandError if this host does not allow it.
 
-    `privileged` is whether to take a service user of its own; only root can, and does unless told otherwise.
+    `shared_runs` is a folder of runs that other benches use too. `privileged` is whether to take a service user of its
+    own; only root can, and does unless told otherwise.
     """
     privileged = is_root() if privileged is None else privileged
     if privileged:
         entry = service_user()
-        place = Installation(state, entry.pw_name, entry.pw_uid, entry.pw_gid, True)
+        place = Installation(state, entry.pw_name, entry.pw_uid, entry.pw_gid, True, shared_runs)
     else:
         me = pwd.getpwuid(os.getuid())
-        place = Installation(state, me.pw_name, me.pw_uid, me.pw_gid, False)
+        place = Installation(state, me.pw_name, me.pw_uid, me.pw_gid, False, shared_runs)
     root, user, group = (0, place.uid, place.gid) if privileged else (place.uid, place.uid, place.gid)
     try:
         state.mkdir(mode=0o755, parents=True, exist_ok=True)
         # Sticky and group-writable: the user makes folders for simulations and cannot touch root's emulations.
-        _own(state / "runs", root, group, 0o1775)
+        _own(place.runs, root, group, 0o1775)
         _own(place.sockets, root, group, 0o750)
         _own(place.logs, root, group, 0o750)
         _own(state / "db", user, group, 0o750)
     except OSError as fault:
-        words = f"{state}: {fault.strerror}; LOOPLANE_STATE names another place"
+        where = fault.filename or state
+        words = f"{where}: {fault.strerror}; LOOPLANE_STATE and LOOPLANE_RUNS name other places"
         raise CommandError(words, ExitCode.HOST_CANNOT) from fault
     return place
 

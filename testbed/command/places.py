@@ -26,5 +26,6 @@ def state_folder() -> Path:
 
 
 def runs_folder() -> Path:
-    """Where run folders are made unless `--out` says otherwise."""
-    return state_folder() / "runs"
+    """Where run folders are made unless `--out` says otherwise: `$LOOPLANE_RUNS`, which several benches share."""
+    chosen = os.environ.get("LOOPLANE_RUNS")
+    return Path(chosen).resolve() if chosen else state_folder() / "runs"

@@ -1,4 +1,4 @@
-"""`looplane stop`: ends the console that `looplane up` started on this state folder."""
+"""`looplane stop`: ends the console or the bench that was started on this state folder (`up`, `worker`)."""
 
 from __future__ import annotations
 

@@ -137,3 +137,14 @@ def test_a_port_that_is_taken_is_one_line(state: Path) -> None:
     assert done.returncode == ExitCode.HOST_CANNOT
     assert "--port takes another" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_detached_it_tells_the_code_of_a_start_that_failed(state: Path) -> None:
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        done = run("up", "--detach", "--port", str(taken.getsockname()[1]), state=state)
+    assert done.returncode == ExitCode.HOST_CANNOT
+    assert "--port takes another" in done.stdout + done.stderr
