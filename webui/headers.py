@@ -25,6 +25,10 @@ REPORT_POLICY = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src
 """For a run's own HTML report: it is one file with its styles inside, and gets no script and no origin."""
 
 
+PERMISSIONS = ", ".join(f"{name}=()" for name in ("camera", "display-capture", "geolocation", "microphone", "usb"))
+"""Of the browser's devices a page wants none."""
+
+
 class SecurityHeaders:
     """Adds the policy where the view has set none, and keeps pages with a user's data out of shared caches."""
 
@@ -35,7 +39,8 @@ class SecurityHeaders:
         """Answers the request."""
         response = self.get_response(request)
         response.headers.setdefault("Content-Security-Policy", POLICY)
-        response.headers.setdefault("Permissions-Policy", "camera=(), geolocation=(), microphone=()")
+        response.headers.setdefault("Permissions-Policy", PERMISSIONS)
+        response.headers.setdefault("Cross-Origin-Resource-Policy", "same-origin")
         if not request.path.startswith("/static/"):
             response.headers.setdefault("Cache-Control", "private, no-store")
         return response

@@ -21,6 +21,7 @@ urlpatterns = [
     path("healthz", health, name="health"),
     path("api/v1/", api.urls),
     path("", include("webui.accounts.urls")),
+    path("", include("webui.audit.urls")),
     path("", include("webui.catalogue.urls")),
     path("", include("webui.runs.urls")),
 ]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+
 from django.conf import settings
 from django.contrib.auth.models import AbstractUser
+from django.contrib.sessions.base_session import AbstractBaseSession
 from django.db import models
 
 from webui.accounts.roles import Role, Scope
+from webui.accounts.sessions import SessionStore
 
 
 class User(AbstractUser):
@@ -66,6 +70,32 @@ class ApiToken(models.Model):
         return f"{self.start}… ({self.name})"
 
 
+class Session(AbstractBaseSession):
+    """One browser that is signed in, or a visitor's before that."""
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.CASCADE, related_name="sessions")
+    address = models.GenericIPAddressField(null=True)
+    """Where it was opened from."""
+    agent = models.CharField(max_length=200, blank=True)
+    """What the browser called itself then."""
+    opened_at = models.DateTimeField()
+    seen_at = models.DateTimeField()
+    """Last use, to the minute."""
+
+    class Meta(AbstractBaseSession.Meta):
+        ordering = ["-seen_at"]
+
+    @property
+    def number(self) -> str:
+        """What pages name it by: its key would let whoever reads the page be its owner."""
+        return hashlib.sha256(f"session {self.session_key}".encode()).hexdigest()[:16]
+
+    @classmethod
+    def get_session_store_class(cls) -> type[SessionStore]:
+        """The engine."""
+        return SessionStore
+
+
 class LoginFailure(models.Model):
     """One refused log-in, kept as long as the throttle looks back."""
 
@@ -79,3 +109,20 @@ class LoginFailure(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name} from {self.address} at {self.at:%H:%M:%S}"
+
+
+class Take(models.Model):
+    """How often somebody took something that is limited, within one minute (accounts.limits)."""
+
+    limit = models.CharField(max_length=20)
+    who = models.CharField(max_length=60)
+    """`user 7`, or an address."""
+    minute = models.BigIntegerField()
+    """Minutes since 1970."""
+    count = models.PositiveIntegerField(default=1)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["limit", "who", "minute"], name="accounts_one_count_a_minute")]
+
+    def __str__(self) -> str:
+        return f"{self.limit} by {self.who}: {self.count}"

@@ -5,11 +5,15 @@ from __future__ import annotations
 import hashlib
 from datetime import datetime, timedelta
 
-from django.contrib.sessions.backends.db import SessionStore
-from django.db.models import QuerySet
+from django.contrib.auth import HASH_SESSION_KEY, SESSION_KEY
+from django.contrib.auth.models import Group
+from django.db.models import Count, Q, QuerySet
 from django.utils import timezone
 
-from webui.accounts.models import ApiToken, LoginFailure, User
+from webui.accounts.callers import Caller
+from webui.accounts.models import ApiToken, LoginFailure, Session, User
+from webui.accounts.roles import Right, Role
+from webui.accounts.sessions import SessionStore
 
 WINDOW = timedelta(minutes=15)
 """How far back the throttle looks."""
@@ -65,10 +69,60 @@ def session_user(*, session_key: str | None) -> User | None:
     if not session_key:
         return None
     session = SessionStore(session_key=session_key)
-    user_id = session.get("_auth_user_id")
+    user_id = session.get(SESSION_KEY)
     if user_id is None:
         return None
     user = User.objects.filter(pk=user_id, is_active=True).first()
-    if user is None or user.get_session_auth_hash() != session.get("_auth_user_hash"):
+    if user is None or user.get_session_auth_hash() != session.get(HASH_SESSION_KEY):
         return None
     return user
+
+
+def session_list(*, user: User) -> QuerySet[Session]:
+    """The user's open sessions, the last used first."""
+    return Session.objects.filter(user=user, expire_date__gt=timezone.now()).order_by("-seen_at")
+
+
+def user_list(*, text: str = "", role: str = "", closed: bool | None = None) -> QuerySet[User]:
+    """People by name; each filter that is given narrows. For admins."""
+    people = User.objects.prefetch_related("groups").order_by("username")
+    if text:
+        people = people.filter(Q(username__icontains=text) | Q(groups__name__icontains=text)).distinct()
+    if role:
+        people = people.filter(role=role)
+    if closed is not None:
+        people = people.filter(is_active=not closed)
+    return people
+
+
+def user_get(*, name: str) -> User | None:
+    """The person of this name; names are told apart by case only where the database does."""
+    return User.objects.filter(username=name).first()
+
+
+def group_list(*, caller: Caller) -> QuerySet[Group]:
+    """The groups that the caller has to do with: an admin all, others those they are in."""
+    groups = Group.objects.annotate(members=Count("user")).order_by("name")
+    return groups if caller.may(Right.ADMINISTER) else groups.filter(pk__in=caller.user.groups.values("pk"))
+
+
+def group_get(*, group_id: int, caller: Caller) -> Group | None:
+    """The group, if it is one of theirs."""
+    return group_list(caller=caller).filter(pk=group_id).first()
+
+
+def group_members(*, group: Group) -> QuerySet[User]:
+    """Its people, by name."""
+    return User.objects.filter(groups=group).order_by("username")
+
+
+def group_may_change(*, caller: Caller, group: Group) -> bool:
+    """An admin, or an instructor who is in it."""
+    if caller.may(Right.ADMINISTER):
+        return True
+    return caller.may(Right.MANAGE_MEMBERS) and caller.user.groups.filter(pk=group.pk).exists()
+
+
+def admins_open() -> QuerySet[User]:
+    """Admins who can sign in; there is always one."""
+    return User.objects.filter(role=Role.ADMIN, is_active=True)

@@ -18,10 +18,10 @@ from typing import Any
 from celery import bootsteps
 from celery.signals import worker_shutting_down
 from django.conf import settings
-from django.contrib.sessions.backends.db import SessionStore
 from django.db import close_old_connections
 from django.utils import timezone
 
+from webui.accounts.sessions import SessionStore
 from webui.runs import execution, selectors, services
 from webui.runs.indexing import runs_index
 from webui.runs.models import Run

@@ -2,6 +2,7 @@
 
 LOOPLANE_STATE (database, queue, runs), DATABASE_URL and REDIS_URL (real servers in place of the embedded ones),
 LOOPLANE_HOSTS (further host names), LOOPLANE_HTTPS=1 (a proxy in front speaks TLS and sets X-Forwarded-Proto),
+LOOPLANE_TRUSTED_PROXIES (addresses of proxies whose X-Forwarded-* count), LOOPLANE_RATE_LIMITS (api=6000, exports=0),
 LOOPLANE_RUNNERD=1 (set by the supervisor where it keeps a privileged runner).
 The values for SQLite, the broker and the headers were measured in design/console.md §1, §5 and §7.
 """
@@ -9,12 +10,14 @@ The values for SQLite, the broker and the headers were measured in design/consol
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import dj_database_url
 
 from testbed.command.places import SOURCE, runs_folder, state_folder
+from webui.settings.environment import networks, rates
 from webui.settings.secret_key import secret_key
 
 STATE: Path = state_folder()
@@ -48,6 +51,7 @@ INSTALLED_APPS = [
     "webui.compare",
 ]
 MIDDLEWARE = [
+    "webui.accounts.proxies.TrustedProxies",
     "django.middleware.security.SecurityMiddleware",
     "webui.headers.SecurityHeaders",
     "whitenoise.middleware.WhiteNoiseMiddleware",
@@ -73,6 +77,7 @@ TEMPLATES: list[dict[str, Any]] = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
+                "webui.accounts.context.may",
             ],
             "builtins": ["webui.runs.templatetags.console"],
         },
@@ -143,6 +148,14 @@ QUOTA = {
 }
 """What everybody may have (accounts.Quota has the meanings); an admin can give a person more or less."""
 
+RATE_LIMITS = rates(
+    "LOOPLANE_RATE_LIMITS",
+    os.environ.get("LOOPLANE_RATE_LIMITS", ""),
+    {"api": 1200, "strangers": 300, "runs": 120, "exports": 30, "sign-in": 60, "account": 30},
+)
+"""How often a minute: requests of one person to the API, of one address to it without a good token, runs started,
+exports made, sign-ins from one address, changes of passwords and tokens. 0: no limit. More is answered with 429."""
+
 # --- transport -------------------------------------------------------------------------------------------------------
 _HTTPS = os.environ.get("LOOPLANE_HTTPS") == "1"
 SESSION_COOKIE_SECURE = _HTTPS
@@ -151,12 +164,25 @@ SECURE_SSL_REDIRECT = _HTTPS
 SECURE_HSTS_SECONDS = 31_536_000 if _HTTPS else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = _HTTPS
 SECURE_HSTS_PRELOAD = _HTTPS
+TRUSTED_PROXIES = networks(
+    "LOOPLANE_TRUSTED_PROXIES",
+    os.environ.get("LOOPLANE_TRUSTED_PROXIES", "127.0.0.1, ::1" if _HTTPS else ""),
+)
+"""Whose X-Forwarded-For and X-Forwarded-Proto are believed; from everybody else they are taken away."""
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if _HTTPS else None
 CSRF_TRUSTED_ORIGINS = [f"https://{host}" for host in ALLOWED_HOSTS] if _HTTPS else []
 # The console listens on 127.0.0.1 over plain HTTP unless a proxy adds TLS, so what needs TLS is off until then.
 SILENCED_SYSTEM_CHECKS = (
     [] if _HTTPS else ["security.W004", "security.W008", "security.W012", "security.W016", "security.W021"]
 )
+if _HTTPS:  # a browser then takes them from this very host alone, over TLS
+    SESSION_COOKIE_NAME = "__Host-sessionid"
+    CSRF_COOKIE_NAME = "__Host-csrftoken"
+SESSION_ENGINE = "webui.accounts.sessions"
+SESSION_COOKIE_AGE = 24 * 3600
+"""Seconds without use after which a session ends."""
+SESSION_LONGEST = timedelta(days=14)
+"""After sign-in, however much it is used."""
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 CSRF_COOKIE_SAMESITE = "Lax"

@@ -66,9 +66,9 @@ def test_a_token_ends_by_revoking_by_time_and_with_its_user(user: User) -> None:
     ApiToken.objects.filter(pk=old.pk).update(expires_at=timezone.now() - timedelta(seconds=1))
     assert selectors.token_find(secret=secret) is None
     _, secret = services.token_create(user=user, name="c")
-    services.user_disable(user=user)
+    services.user_close(user=user)
     assert selectors.token_find(secret=secret) is None
-    assert selectors.token_list(user=user).count() == 1
+    assert selectors.token_list(user=user).count() == 0
 
 
 def test_nobody_revokes_anothers_token(user: User, make_user: Callable[..., User]) -> None:
@@ -111,11 +111,11 @@ def test_the_throttle_counts_by_name_and_by_address(monkeypatch: pytest.MonkeyPa
     assert selectors.login_blocked_until(name="ada", address="10.0.0.1") is None
 
 
-def test_success_forgets_the_failures() -> None:
+def test_success_forgets_the_failures(user: User) -> None:
     for _ in range(selectors.FAILURES_BY_NAME):
         services.login_fail(name="ada", address=None)
     assert selectors.login_blocked_until(name="ada", address=None)
-    services.login_succeed(name="ada", address=None)
+    services.login_succeed(user=user, address=None)
     assert selectors.login_blocked_until(name="ada", address=None) is None
 
 
@@ -131,10 +131,11 @@ def test_accounts_from_the_shell() -> None:
     bob = User.objects.get(username="bob")
     assert bob.check_password(made["password"])
     assert bob.role == "admin"
+    command("first")
     again = command("password", "bob")
     bob.refresh_from_db()
     assert bob.check_password(again["password"])
-    assert command("disable", "bob")["password"] is None
+    assert command("close", "bob")["password"] is None
     bob.refresh_from_db()
     assert not bob.is_active
     assert command("first")["user"] == "admin"

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 from django.test import Client
 
@@ -73,8 +75,9 @@ def test_a_chosen_password_is_asked_for_before_it_is_replaced(logged_in: Client,
 
 
 def test_a_token_is_shown_once(logged_in: Client, user: User) -> None:
-    page = logged_in.post("/account/tokens", {"name": "nightly", "days": 30}).content.decode()
-    secret = page.split('id="secret">')[1].split("<")[0]
+    made = {"name": "nightly", "days": 30, "scopes": ["read", "run"]}
+    page = logged_in.post("/account/tokens", made, follow=True).content.decode()
+    secret = re.search(r'id="secret"[^>]*>(lp_[^<]+)<', page)[1]  # type: ignore[index]
     assert selectors.token_find(secret=secret)
     again = logged_in.get("/account/tokens").content.decode()
     assert secret not in again
@@ -95,7 +98,7 @@ def test_forms_need_their_csrf_token(user: User) -> None:
 
 def test_a_closed_account_loses_its_session(logged_in: Client, user: User) -> None:
     assert selectors.session_user(session_key=logged_in.session.session_key) == user
-    services.user_disable(user=user)
+    services.user_close(user=user)
     assert logged_in.get("/runs").status_code == 302
     assert selectors.session_user(session_key=logged_in.session.session_key) is None
     assert selectors.session_user(session_key="unknown") is None

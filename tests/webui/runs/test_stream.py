@@ -19,7 +19,6 @@ from typing import Any
 
 import pytest
 from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
-from django.contrib.sessions.backends.db import SessionStore
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
@@ -29,6 +28,7 @@ from testbed.events.ordering import merge
 from testbed.events.schema import LineLogged
 from webui.accounts import services as accounts
 from webui.accounts.models import User
+from webui.accounts.sessions import SessionStore
 from webui.runs import services
 from webui.runs.models import Run
 from webui.runs.states import Outcome, State
@@ -269,7 +269,7 @@ def test_an_account_that_is_closed_loses_its_live_page(
     put_run(run.pk)
     reader = Reader(dial(run.pk))
     reader.until(1)
-    accounts.user_disable(user=user)
+    accounts.user_close(user=user)
     began = time.monotonic()
     reader.to_the_end()
     assert reader.stream.close_code == 4401
