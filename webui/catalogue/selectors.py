@@ -62,6 +62,13 @@ def experiment_list() -> list[Experiment]:
     return sorted(found, key=lambda one: (one.facts is None, bool(one.facts and one.facts.is_open_ended), one.name))
 
 
+def experiment_names() -> list[str]:
+    """Names of all files, read or not."""
+    root: Path = settings.EXPERIMENTS_FOLDER
+    names = (str(path.relative_to(root).with_suffix("")) for path in root.rglob("*.toml"))
+    return sorted(name for name in names if NAME.match(name))
+
+
 def experiment_get(*, name: str) -> Experiment | None:
     """The experiment of this name, or None."""
     if not NAME.match(name):

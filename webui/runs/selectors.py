@@ -136,8 +136,3 @@ def run_last_answers(*, experiments: list[str], caller: Caller) -> dict[str, Las
             judged = runs.filter(outcome__in=[Outcome.PASSED, Outcome.FAILED]).exclude(summary={})
             answers[name] = LastAnswer(latest, judged.first())
     return answers
-
-
-def run_list_before(*, runs: QuerySet[Run], run: Run) -> QuerySet[Run]:
-    """Those of `runs` that come after `run` in the list, which is newest first."""
-    return runs.filter(Q(created_at__lt=run.created_at) | Q(created_at=run.created_at, id__lt=run.pk))

@@ -268,4 +268,3 @@ def test_runs_are_found_by_id_label_and_filters(make_run: Callable[..., Run], us
     assert list(selectors.run_list(caller=caller, outcome="passed", backend="mininet")) == [two]
     assert list(selectors.run_list(caller=caller, owner=user)) == [one]
     assert list(selectors.run_list(caller=caller, state="active")) == []
-    assert list(selectors.run_list_before(runs=selectors.run_list(caller=caller), run=two)) == [one]
