@@ -3,13 +3,15 @@
 LOOPLANE_STATE (database, queue, runs), DATABASE_URL and REDIS_URL (real servers in place of the embedded ones),
 LOOPLANE_HOSTS (further host names), LOOPLANE_HTTPS=1 (a proxy in front speaks TLS and sets X-Forwarded-Proto),
 LOOPLANE_TRUSTED_PROXIES (addresses of proxies whose X-Forwarded-* count), LOOPLANE_RATE_LIMITS (api=6000, exports=0),
-LOOPLANE_RUNNERD=1 (set by the supervisor where it keeps a privileged runner).
+LOOPLANE_RUNNERD=1 (set by the supervisor where it keeps a privileged runner), LOOPLANE_BENCH, LOOPLANE_BENCH_TAGS and
+LOOPLANE_BENCH_SIM=0 (which bench a worker is of, its tags, whether it simulates).
 The values for SQLite, the broker and the headers were measured in design/console.md §1, §5 and §7.
 """
 
 from __future__ import annotations
 
 import os
+import socket
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -126,6 +128,14 @@ CELERY_WORKER_ENABLE_REMOTE_CONTROL = bool(os.environ.get("REDIS_URL"))
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_TASK_DEFAULT_QUEUE = "runs"
+
+# --- benches ---------------------------------------------------------------------------------------------------------
+# Read by workers alone: each belongs to one bench (webui.benches).
+BENCH_NAME = os.environ.get("LOOPLANE_BENCH") or socket.gethostname()
+BENCH_TAGS = [tag.strip() for tag in os.environ.get("LOOPLANE_BENCH_TAGS", "").split(",") if tag.strip()]
+BENCH_SIMULATES = os.environ.get("LOOPLANE_BENCH_SIM", "1") != "0"
+BENCH_LEAST_DISK_MIB = 1024
+"""Free space of the runs folder below which a bench takes no more runs."""
 
 # --- accounts --------------------------------------------------------------------------------------------------------
 AUTH_USER_MODEL = "accounts.User"
