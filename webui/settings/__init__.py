@@ -16,9 +16,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import dj_database_url
-
 from testbed.command.places import SOURCE, runs_folder, state_folder
+from webui.connections import postgres_settings, redis_options
 from webui.settings.environment import networks, rates
 from webui.settings.secret_key import secret_key
 
@@ -95,7 +94,7 @@ _SQLITE_OPTIONS = {
     "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
 }
 if os.environ.get("DATABASE_URL"):
-    DATABASES: dict[str, Any] = {"default": dj_database_url.config(conn_max_age=60, conn_health_checks=True)}
+    DATABASES: dict[str, Any] = {"default": postgres_settings(os.environ["DATABASE_URL"])}
 else:
     DATABASES = {
         "default": {
@@ -111,7 +110,7 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 QUEUE_FOLDER = DATABASE_FOLDER / "queue"
 CELERY_BROKER_URL = os.environ.get("REDIS_URL") or "filesystem://localhost/"
 CELERY_BROKER_TRANSPORT_OPTIONS: dict[str, Any] = (
-    {}
+    redis_options()
     if os.environ.get("REDIS_URL")
     else {
         "data_folder_in": str(QUEUE_FOLDER / "messages"),
@@ -126,6 +125,8 @@ CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_ACCEPT_CONTENT = ["json"]
 CELERY_WORKER_ENABLE_REMOTE_CONTROL = bool(os.environ.get("REDIS_URL"))
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None
+"""A worker waits for its broker as long as it takes; what it carries out does not need it."""
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_TASK_DEFAULT_QUEUE = "runs"
 
