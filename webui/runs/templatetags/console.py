@@ -6,6 +6,8 @@ from datetime import datetime
 from typing import Any
 
 from django import template
+from django.template import Context
+from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -36,6 +38,18 @@ def icon(name: str) -> SafeString:
     """An icon of the sprite in base.html; decoration, since words stand beside it."""
     moves = " live" if name == "run" else ""
     return format_html('<svg class="i{}" aria-hidden="true"><use href="#i-{}"></use></svg>', moves, name)
+
+
+@register.simple_tag(takes_context=True)
+def place(context: Context, name: str, words: str) -> SafeString:
+    """A link of the navigation, marked where one is; nothing if this console has no such page."""
+    try:
+        address = reverse(name)
+    except NoReverseMatch:
+        return SafeString("")
+    path = context["request"].path
+    here = SafeString(' aria-current="page"') if path == address or path.startswith(f"{address}/") else ""
+    return format_html('<a href="{}"{}>{}</a>', address, here, words)
 
 
 def _mark(tone: str, name: str, words: str) -> SafeString:
