@@ -8,6 +8,7 @@ from django.urls import include, path
 from django.views.generic import RedirectView
 
 from webui.api.api import api
+from webui.runs.share_page import run_share_form
 
 
 @login_not_required
@@ -23,6 +24,7 @@ urlpatterns = [
     path("", include("webui.accounts.urls")),
     path("", include("webui.audit.urls")),
     path("", include("webui.catalogue.urls")),
+    path("runs/<str:run_id>/share", run_share_form, name="run-share"),
     path("", include("webui.runs.urls")),
 ]
 
