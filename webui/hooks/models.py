@@ -45,6 +45,7 @@ class Delivery(models.Model):
     class Meta:
         ordering = ["-created_at", "-id"]
         indexes = [models.Index(fields=["due_at"])]
+        constraints = [models.UniqueConstraint(fields=["webhook", "run", "event"], name="hooks_told_once")]
 
     def __str__(self) -> str:
         return f"{self.event} to {self.webhook_id}"
