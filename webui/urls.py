@@ -26,6 +26,7 @@ urlpatterns = [
     path("", include("webui.catalogue.urls")),
     path("runs/<str:run_id>/share", run_share_form, name="run-share"),
     path("", include("webui.runs.urls")),
+    path("", include("webui.runs.pack_urls")),
 ]
 
 handler400 = "webui.api.errors.bad_request"
