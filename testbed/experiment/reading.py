@@ -58,11 +58,19 @@ def spec_from_bytes(data: bytes, source: str, overrides: Sequence[str] = (), *, 
     """The experiment in the TOML text `data`; `source` stands for its file in complaints, `folder` is where the files
     that it names lie, besides those of the project. Raises `SpecError`.
     """
+    told, changed = tables_from_bytes(data, source, overrides)
+    return spec_from_tables(told, source, changed, folder=folder)
+
+
+def tables_from_bytes(data: bytes, source: str, overrides: Sequence[str] = ()) -> tuple[dict[str, Any], list[str]]:
+    """The tables of a TOML text with `overrides` laid over them, checked for nothing, and the paths that those set.
+    Raises `SpecError` for what is no TOML.
+    """
     told = _parse(data, source)
     changes = [_parse_override(text) for text in overrides]
     for keys, value in changes:
         _set_at(told, keys, value)
-    return spec_from_tables(told, source, [_path_of(keys) for keys, _ in changes], folder=folder)
+    return told, [_path_of(keys) for keys, _ in changes]
 
 
 def spec_from_tables(

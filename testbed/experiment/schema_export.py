@@ -21,6 +21,8 @@ from testbed.experiment.spec import Bound, Spec
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _REFERENCE = "#/$defs/"
+_OF_THE_KIND = ("kind", "parameters")
+"""Fields of a SystemSpec that a file spells otherwise."""
 
 
 def experiment_schema() -> dict[str, Any]:
@@ -30,9 +32,9 @@ def experiment_schema() -> dict[str, Any]:
     for kind in _structs_of([Spec, *rows.values()]):
         _describe(parts.get(kind.__name__), kind)
     top = parts.pop("Spec")
-    parts.pop("SystemSpec")
+    about = {key: part for key, part in parts.pop("SystemSpec")["properties"].items() if key not in _OF_THE_KIND}
     for name, parameters in rows.items():
-        _tag(parts[parameters.__name__], name)
+        _tag(parts[parameters.__name__], name, about)
     members = [{"$ref": _REFERENCE + parameters.__name__} for parameters in rows.values()]
     top["properties"]["systems"]["additionalProperties"] = members[0] if len(members) == 1 else {"anyOf": members}
     top["properties"]["expect"] = _expectations(top["properties"]["expect"])
@@ -92,9 +94,10 @@ def _describe(schema: dict[str, Any] | None, kind: type[Any]) -> None:
             place["description"] = words
 
 
-def _tag(schema: dict[str, Any], kind: str) -> None:
-    """In a file a system's parameters stand beside its kind."""
-    schema["properties"] = {"kind": {"const": kind, "description": "Which system this is."}, **schema["properties"]}
+def _tag(schema: dict[str, Any], kind: str, about: dict[str, Any]) -> None:
+    """In a file a system's parameters stand beside its kind, and so does what is about the system."""
+    tag = {"kind": {"const": kind, "description": "Which system this is."}}
+    schema["properties"] = {**tag, **schema["properties"], **about}
     schema["required"] = ["kind", *schema.get("required", [])]
 
 

@@ -30,9 +30,13 @@ def keys_of(told: Any, schema: dict[str, Any], root: dict[str, Any], path: str =
     while "$ref" in schema:
         schema = root["$defs"][schema["$ref"].rpartition("/")[2]]
     if "anyOf" in schema and isinstance(told, dict):
+        members = [root["$defs"][one["$ref"].rpartition("/")[2]] for one in schema["anyOf"] if "$ref" in one]
         kinds = schema.get("discriminator", {}).get("mapping")
+        tagged = [one for one in members if one["properties"].get("kind", {}).get("const") == told.get("kind")]
         if kinds:
             schema = root["$defs"][kinds[told["kind"]].rpartition("/")[2]]
+        elif told.get("kind") and tagged:
+            schema = tagged[0]
         else:
             return
     if not isinstance(told, dict):
