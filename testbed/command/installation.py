@@ -24,6 +24,7 @@ USER = "looplane"
 STAGED = ("testbed", "emulators", "topologies", "webui", "fixtures", "manage.py", "pyproject.toml", "LICENSE")
 _PASSED_ON = (
     "DATABASE_URL", "REDIS_URL", "LOOPLANE_HOSTS", "LOOPLANE_HTTPS", "LOOPLANE_TRUSTED_PROXIES", "LOOPLANE_HOOK_HOSTS",
+    "LOOPLANE_RATE_LIMITS",
     "LANG", "LC_ALL", "TZ",
 )  # fmt: skip
 """What of the caller's environment reaches the services; the rest may hold secrets of root's."""

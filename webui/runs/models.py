@@ -7,6 +7,7 @@ from django.db import models
 from django.db.models import Value
 from django.db.models.functions import Cast, Concat
 
+from webui.runs.indexes import ListIndex
 from webui.runs.states import Outcome, State
 
 
@@ -94,7 +95,8 @@ class Run(models.Model):
 
     search = models.GeneratedField(
         expression=Concat(
-            "id", Value(" "), "question", Value(" "), "experiment", Value(" "), Cast("tags", models.TextField())
+            *("id", Value(" "), "question", Value(" "), "experiment", Value(" "), Cast("tags", models.TextField())),
+            output_field=models.TextField(),
         ),
         output_field=models.TextField(),
         db_persist=True,
@@ -111,7 +113,7 @@ class Run(models.Model):
             models.Index(fields=["state", "created_at"]),
             models.Index(fields=["experiment", "-created_at"]),
             models.Index(fields=["finished_at", "id"]),
-            models.Index(
+            ListIndex(
                 name="runs_list_covers",
                 fields=[
                     *("created_at", "id", "state", "outcome", "fidelity", "backend", "experiment", "bench", "owner"),

@@ -5,6 +5,8 @@ import django.db.models.functions.text
 from django.conf import settings
 from django.db import migrations, models
 
+import webui.runs.indexes
+
 
 class Migration(migrations.Migration):
 
@@ -19,7 +21,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='run',
             name='search',
-            field=models.GeneratedField(db_persist=True, expression=django.db.models.functions.text.Concat('id', models.Value(' '), 'question', models.Value(' '), 'experiment', models.Value(' '), django.db.models.functions.comparison.Cast('tags', models.TextField())), output_field=models.TextField()),
+            field=models.GeneratedField(db_persist=True, expression=django.db.models.functions.text.Concat('id', models.Value(' '), 'question', models.Value(' '), 'experiment', models.Value(' '), django.db.models.functions.comparison.Cast('tags', models.TextField()), output_field=models.TextField()), output_field=models.TextField()),
         ),
         migrations.AddIndex(
             model_name='run',
@@ -27,6 +29,6 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name='run',
-            index=models.Index(fields=['created_at', 'id', 'state', 'outcome', 'fidelity', 'backend', 'experiment', 'bench', 'owner', 'visibility', 'finished_at', 'tags', 'search'], name='runs_list_covers'),
+            index=webui.runs.indexes.ListIndex(fields=['created_at', 'id', 'state', 'outcome', 'fidelity', 'backend', 'experiment', 'bench', 'owner', 'visibility', 'finished_at', 'tags', 'search'], name='runs_list_covers'),
         ),
     ]
