@@ -1,4 +1,4 @@
-"""The index from which the list of runs is answered without touching the rows (SQLite), or found in order (PostgreSQL)."""
+"""The index that the list of runs is answered from: whole on SQLite, in its order on PostgreSQL."""
 
 from __future__ import annotations
 
