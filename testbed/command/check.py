@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 
 from testbed.command.exit_codes import ExitCode
 from testbed.command.places import SOURCE
@@ -17,6 +18,10 @@ STEPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("import contracts", ("-c", "from importlinter.cli import lint_imports_command as c; c()")),
 )
 """What is checked before the tests, each by a library of the lock file."""
+
+SIDE_BY_SIDE = ("tests/testbed", "tests/architecture")
+"""Tests that keep to their own process: they run on all cores at once. The others make networks, consoles and load on
+this machine, and have it to themselves."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,11 +36,27 @@ def main(arguments: argparse.Namespace) -> int:
     failed: list[str] = []
     if not arguments.only_tests:
         failed += [name for name, words in STEPS if not _step(name, words)]
-    words = ["-m", "pytest", *(["--soak"] if arguments.soak else []), *arguments.pytest]
-    if not _step("tests", tuple(words)):
-        failed.append("tests")
+    for name, words in test_steps(arguments.pytest, soak=arguments.soak):
+        if not _step(name, words):
+            failed.append(name)
     print(f"looplane test: {'failed: ' + ', '.join(failed) if failed else 'all passed'}", flush=True)
     return ExitCode.EXPECTATION_FAILED if failed else ExitCode.PASSED
+
+
+def test_steps(told: Sequence[str], *, soak: bool) -> list[tuple[str, tuple[str, ...]]]:
+    """Names and words of the pytest runs: one with what the user told, else what can be parallel, then the rest.
+
+    The long repetitions note what they measured, which only one process can print; with `soak` nothing is parallel.
+    """
+    pytest = ("-m", "pytest", *(["--soak"] if soak else []))
+    if told or soak:
+        return [("tests", (*pytest, *told))]
+    cores = str(os.cpu_count() or 1)
+    apart = [word for path in SIDE_BY_SIDE for word in ("--ignore", path)]
+    return [
+        ("tests side by side", (*pytest, "-n", cores, "--dist", "loadfile", *SIDE_BY_SIDE)),
+        ("tests", (*pytest, *apart)),
+    ]
 
 
 def _step(name: str, words: tuple[str, ...]) -> bool:
