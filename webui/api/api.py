@@ -6,32 +6,55 @@ import logging
 
 from django.core.exceptions import RequestDataTooBig
 from django.http import Http404, HttpRequest, HttpResponse
-from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, HttpError, ValidationError
 
-from webui.api import experiments, runs
+from webui.accounts.limits import TooMany
+from webui.api import account, artifacts, benches, differences, events, experiments, hooks, results, runs
 from webui.api.authentication import Session, Token
+from webui.api.description import ABOUT, ConsoleApi
 from webui.api.errors import ApiError, away, error_response, plain_error
+from webui.api.parameters import only_known
+from webui.benches.refusals import Refusal
 from webui.outages import is_outage
 
 logger = logging.getLogger(__name__)
 
-api = NinjaAPI(
+QUOTA_RETRY_S = "30"
+"""What a quota that is full tells a client to wait: a run of the caller's has to start or end first."""
+
+api = ConsoleApi(
     title="Looplane",
     version="1",
-    description="Start, follow and end runs. Every refusal has the shape `{error: {code, message, path?}}`.",
+    description=ABOUT,
+    shapes=differences.COMPONENTS,
     urls_namespace="api",
     auth=[Token(), Session()],
-    docs_url=None,  # ninja's documentation page loads scripts from elsewhere; docs/guide/console.md shows the calls
+    docs_url=None,  # a page of our own (webui.api.manual): ninja's viewers need scripts from elsewhere, or inline
     openapi_url="/openapi.json",
 )
-api.add_router("", runs.router)
-api.add_router("", experiments.router)
+api.add_decorator(only_known, mode="view")
+for module in (runs, events, results, artifacts, differences, experiments, benches, hooks, account):
+    api.add_router("", module.router)
 
 
 @api.exception_handler(ApiError)
 def _refused(_request: HttpRequest, fault: ApiError) -> HttpResponse:
     return error_response(fault.status, fault.code, fault.message, path=fault.path)
+
+
+@api.exception_handler(TooMany)
+def _too_many(_request: HttpRequest, fault: TooMany) -> HttpResponse:
+    response = error_response(429, "too_many_requests", str(fault))
+    response.headers["Retry-After"] = str(fault.wait_s)
+    return response
+
+
+@api.exception_handler(Refusal)
+def _not_given(_request: HttpRequest, fault: Refusal) -> HttpResponse:
+    response = error_response(fault.status, fault.code, str(fault), path=fault.path or None)
+    if fault.status == 429:
+        response.headers["Retry-After"] = QUOTA_RETRY_S
+    return response
 
 
 @api.exception_handler(ValidationError)

@@ -68,7 +68,7 @@ def test_a_run_of_a_shipped_experiment(call: Caller, sent: list[str]) -> None:
 def test_every_example_of_the_description_is_accepted(call: Caller, sent: list[str]) -> None:
     fields = call("GET", "/api/v1/openapi.json").json()["components"]["schemas"]["RunIn"]["properties"]
     examples = [(name, example) for name, field in fields.items() for example in field.get("examples", [])]
-    assert {name for name, _ in examples} == {"experiment", "overrides"}
+    assert {name for name, _ in examples} == {"experiment", "overrides", "tags", "needs"}
     for name, example in examples:
         response = call("POST", RUNS, {"experiment": "blink/demo"} | {name: example})
         assert response.status_code == 202, (name, example, response.content)
@@ -144,7 +144,8 @@ def test_what_is_no_json_is_a_400(call: Caller, user: User) -> None:
         ("GET", f"{RUNS}?limit=0", 422, "invalid"),
         ("GET", f"{RUNS}?limit=x", 422, "invalid"),
         ("GET", f"{RUNS}?state=flying", 422, "invalid"),
-        ("GET", f"{RUNS}?before=20260101-000000-abcdef", 404, "not_found"),
+        ("GET", f"{RUNS}?cursor=20260101-000000-abcdef", 422, "bad_cursor"),
+        ("GET", f"{RUNS}?sate=queued", 422, "unknown_parameter"),
         ("GET", f"{RUNS}/20260101-000000-abcdef/events", 404, "not_found"),
     ],
 )
@@ -230,15 +231,15 @@ def test_cancel_by_owner_admin_and_nobody_else(
 def test_lists_are_paged_without_gap_or_double(call: Caller, make_run: Callable[..., Run]) -> None:
     made = [make_run().pk for _ in range(7)]
     seen: list[str] = []
-    before = ""
+    cursor = ""
     while True:
-        answer = call("GET", f"{RUNS}?limit=3&before={before}").json()
+        answer = call("GET", f"{RUNS}?limit=3&cursor={cursor}").json()
         seen += [run["id"] for run in answer["runs"]]
         if answer["next"] is None:
             break
-        before = answer["next"]
+        cursor = answer["next"]
     assert seen == made[::-1]
-    assert call("GET", f"{RUNS}?mine=true").json()["runs"]
+    assert call("GET", f"{RUNS}?owner=me").json()["runs"]
     assert call("GET", f"{RUNS}?outcome=passed").json() == {"runs": [], "next": None}
 
 
@@ -267,7 +268,7 @@ def read_all(call: Caller, run: str, **query: str) -> tuple[list[dict[str, Any]]
 def test_events_from_a_cursor_are_the_log(
     call: Caller, make_run: Callable[..., Run], put_run: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("webui.api.runs.PAGE_BYTES", 50_000)
+    monkeypatch.setattr("webui.api.events.PAGE_BYTES", 50_000)
     run = make_run(state=State.FINISHED, outcome=Outcome.PASSED)
     folder = put_run(run.pk)
     events, answers = read_all(call, run.pk)
