@@ -49,6 +49,14 @@ def limit_take(*, limit: str, who: User | str | None) -> None:
         raise TooMany(limit, a_minute, WINDOW_S - second)
 
 
+def limits_of_api(request: HttpRequest) -> list[str]:
+    """What a request to the API takes."""
+    path = request.path.removesuffix("/")
+    if request.method == "POST" and path.endswith("/api/v1/runs"):
+        return ["api", "runs"]
+    return ["api", "exports"] if "/export/" in path else ["api"]
+
+
 def limit_of(request: HttpRequest) -> str | None:
     """What a page's request takes, if anything."""
     match = request.resolver_match

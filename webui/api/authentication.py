@@ -11,6 +11,7 @@ from ninja.security.apikey import APIKeyCookie
 
 from webui.accounts import selectors, services
 from webui.accounts.callers import Caller, by_session, by_token
+from webui.accounts.limits import limit_take, limits_of_api
 from webui.accounts.models import User
 from webui.accounts.roles import Right
 from webui.api.errors import ApiError
@@ -24,11 +25,10 @@ class Token(HttpBearer):
         """The token's user with the rights that its scopes leave, or None."""
         found = selectors.token_find(secret=token)
         if found is None:
+            limit_take(limit="strangers", who=request.META.get("REMOTE_ADDR"))
             return None
         services.token_use(token=found)
-        caller = by_token(found)
-        origin_is(caller)
-        return caller
+        return _admitted(request, by_token(found))
 
 
 class Session(APIKeyCookie):
@@ -40,10 +40,16 @@ class Session(APIKeyCookie):
         """The session's user, once a password of their own is chosen."""
         user = cast(Any, request.user)
         if user.is_authenticated and not user.one_time_password:
-            caller = by_session(cast(User, user))
-            origin_is(caller)
-            return caller
+            return _admitted(request, by_session(cast(User, user)))
         return None
+
+
+def _admitted(request: HttpRequest, caller: Caller) -> Caller:
+    """Known from here on; raises TooMany for somebody who comes too often, or for something costly too often."""
+    origin_is(caller)
+    for limit in limits_of_api(request):
+        limit_take(limit=limit, who=caller.user)
+    return caller
 
 
 def require(caller: Caller, right: Right) -> None:
