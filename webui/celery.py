@@ -15,4 +15,4 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webui.settings")
 
 app = Celery("webui")
 app.config_from_object("django.conf:settings", namespace="CELERY")
-app.autodiscover_tasks(["webui.runs"])
+app.autodiscover_tasks(["webui.runs", "webui.hooks"])

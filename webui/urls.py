@@ -8,6 +8,7 @@ from django.urls import include, path
 from django.views.generic import RedirectView
 
 from webui.api.api import api
+from webui.api.views import api_manual
 from webui.runs.share_page import run_share_form
 
 
@@ -20,10 +21,14 @@ def health(_request: HttpRequest) -> HttpResponse:
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="experiments"), name="home"),
     path("healthz", health, name="health"),
+    path("api/v1/docs", api_manual, name="api-manual"),
     path("api/v1/", api.urls),
+    path("", include("webui.metering.urls")),
+    path("", include("webui.hooks.urls")),
     path("", include("webui.accounts.urls")),
     path("", include("webui.audit.urls")),
     path("", include("webui.catalogue.urls")),
+    path("", include("webui.compare.urls")),
     path("runs/<str:run_id>/share", run_share_form, name="run-share"),
     path("", include("webui.runs.urls")),
     path("", include("webui.runs.pack_urls")),

@@ -12,6 +12,8 @@ from typing import Any
 from ninja import NinjaAPI
 from ninja.openapi.schema import OpenAPISchema
 
+from webui.api.errors import MEANINGS
+
 ABOUT = """\
 Start, follow, compare and end runs of a Looplane console. docs/guide/api.md has the calls by task.
 
@@ -33,18 +35,6 @@ TAGS = [
 _SECURITY = {
     "Token": "A token of the account page, `Authorization: Bearer lp_…`. Its scopes narrow what its owner may do.",
     "Session": "The console's own session, for its pages. Unsafe methods need the `X-CSRFToken` header beside it.",
-}
-_REFUSALS = {
-    400: "The request could not be read: bad JSON, bytes that are no text, a bad host.",
-    401: "No token, an unknown one, or one that has expired or was revoked.",
-    403: "Known, but not allowed; the message says which right is missing.",
-    404: "Not there, or not the caller's to read.",
-    409: "Not possible as things stand; the message says why.",
-    413: "The body is longer than 1 MB.",
-    422: "A field, parameter or experiment is wrong; `path` names the place.",
-    429: "Too much at once or too often; try again after `Retry-After` seconds.",
-    500: "A fault of ours; the console's log has the traceback.",
-    503: "A part of the console is away for a moment; try again after `Retry-After` seconds.",
 }
 _ALWAYS = (400, 422, 429, 500, 503)
 _RETRY = {"Retry-After": {"description": "Whole seconds.", "schema": {"type": "string"}}}
@@ -90,9 +80,12 @@ class ConsoleApi(NinjaAPI):
     def __init__(self, *, shapes: dict[str, Any], **rest: Any) -> None:
         super().__init__(**rest)
         self._shapes = shapes
+        self._document: OpenAPISchema | None = None
 
     def get_openapi_schema(self, *, path_prefix: str | None = None, path_params: Any = None) -> OpenAPISchema:
-        """The description as ninja makes it, finished."""
+        """The description as ninja makes it, finished. Made once: nothing in it changes while the process lives."""
+        if self._document is not None:
+            return self._document
         document = super().get_openapi_schema(path_prefix=path_prefix, path_params=path_params)
         document["paths"] = {
             path: {method: _finished(method, copy.deepcopy(told)) for method, told in methods.items()}
@@ -103,6 +96,7 @@ class ConsoleApi(NinjaAPI):
         document["components"]["schemas"] |= self._shapes
         document["servers"] = [{"url": "/", "description": "The console that serves this description."}]
         document["tags"] = TAGS
+        self._document = document
         return document
 
     def get_openapi_operation_id(self, operation: Any) -> str:
@@ -117,8 +111,8 @@ def _finished(method: str, told: dict[str, Any]) -> dict[str, Any]:
         wanted.add(413)
     for status in sorted(wanted | {status for status in responses if status >= 400}):
         answer = responses.setdefault(status, {})
-        if status in _REFUSALS:
-            answer["description"] = _REFUSALS[status]
+        if status in MEANINGS:
+            answer["description"] = MEANINGS[status]
         answer.setdefault("content", {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorOut"}}})
         if status in _HEADERS:
             answer["headers"] = _HEADERS[status]

@@ -34,6 +34,20 @@ _WORDS = {
     503: ("unavailable", WORDS),
 }
 
+MEANINGS = {
+    400: "The request could not be read: bad JSON, bytes that are no text, a bad host.",
+    401: "No token, an unknown one, or one that has expired or was revoked.",
+    403: "Known, but not allowed; the message says which right is missing.",
+    404: "Not there, or not the caller's to read.",
+    409: "Not possible as things stand; the message says why.",
+    413: "The body is longer than 1 MB.",
+    422: "A field, parameter or experiment is wrong; `path` names the place.",
+    429: "Too much at once or too often; try again after `Retry-After` seconds.",
+    500: "A fault of ours; the console's log has the traceback.",
+    503: "A part of the console is away for a moment; try again after `Retry-After` seconds.",
+}
+"""What a status of a refusal says, whatever the call."""
+
 
 class ApiError(Exception):
     """A refusal by the API itself."""
