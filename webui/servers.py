@@ -77,6 +77,12 @@ def migrate(url: str | None) -> None:
         if newer := unknown_migrations():
             raise ServerFault(f"the database was made by a newer Looplane ({newer[0]}); start that one")
         call_command("migrate", interactive=False, verbosity=0)
+    from webui.benches.console import console_mark
+
+    try:
+        console_mark()
+    except OSError as fault:
+        raise ServerFault(f"the folder of runs cannot be marked as this console's: {fault}") from None
 
 
 def check_tables() -> None:

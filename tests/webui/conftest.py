@@ -137,6 +137,26 @@ def make_run(user: Any) -> Callable[..., Any]:
 
 
 @pytest.fixture
+def make_bench(db: None) -> Callable[..., Any]:
+    """A bench that is well and has just reported, this machine's unless it is named; fields as a test needs them."""
+    from django.utils import timezone
+
+    from webui.benches.identity import bench_here
+    from webui.benches.models import Bench
+
+    def make(name: str = "", **fields: Any) -> Any:
+        values = {
+            "health": "well",
+            "seen_at": timezone.now(),
+            "abilities": {"simulate": True, "emulate": True, "containers": True},
+            "facts": {"cores": 4, "slots": 3, "memory_mib": 8192},
+        } | fields
+        return Bench.objects.create(name=name or bench_here(), **values)
+
+    return make
+
+
+@pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Ids that were told to the workers; no broker is touched."""
     from webui.celery import app

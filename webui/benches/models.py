@@ -72,6 +72,9 @@ class Lease(models.Model):
 class Console(models.Model):
     """The one row of this console: who it is, and what workers lock while they decide which run starts where."""
 
+    ONLY = 1
+    """Its primary key."""
+
     key = models.UUIDField(default=uuid.uuid4)
     """Stands in a file of the runs folder, so that a worker whose folder is another one notices."""
 

@@ -170,7 +170,7 @@ def fair_order(waiting: Iterable[Waiting], shares: Mapping[Owner, Share]) -> lis
 
 
 def place(situation: Situation, *, here: str = "") -> Placement:
-    """Gives out turns. `here` is the bench that asks: where several could take a simulation, it does."""
+    """Gives out turns. `here` is the bench that asks: where several would do as well, it is taken."""
     order = fair_order(situation.waiting, situation.shares)
     fits = {run.run: _fitting(run, situation.places) for run in order}
     starts, waits = give_turns(situation, order, fits, here=here)
@@ -254,10 +254,10 @@ def unfit_words(needs: Iterable[str], places: Sequence[Place]) -> str:
 
 
 def _preference(room: _Room, run: Waiting, here: str) -> tuple[bool, bool, bool, int, str]:
-    """The best bench for a run is the least: one's own lease, where one is, one that could not emulate, an idle one."""
+    """The best bench is the least: one's own lease; for a simulation none that would stay free for an emulation."""
     lease = run.owner is not None and room.place.holder == run.owner
-    spare = not run.emulation and room.place.offer.abilities.get("emulate") is True
-    return (not lease, room.place.name != here, spare, len(room.simulations), room.place.name)
+    whole = not run.emulation and not room.simulations and room.place.offer.abilities.get("emulate") is True
+    return (not lease, whole, room.place.name != here, len(room.simulations), room.place.name)
 
 
 def _held_up(run: Waiting, rooms: list[_Room]) -> Wait:

@@ -91,7 +91,7 @@ class EmulationBench:
             raise BenchBusy(f"the privileged runner broke off: {fault}") from fault
         error = answer.get("error")
         if error == "busy":
-            raise BenchBusy(str(answer.get("detail") or "the bench has another run"))
+            raise BenchBusy("the bench still has another run")  # whose it is, is not everybody's to know
         if error and error != "exists":
             raise BenchError(f"the runner refused: {answer.get('detail') or error}")
 
@@ -124,4 +124,3 @@ class EmulationBench:
     def cancel(self, run: Run) -> None:
         """Asks runnerd; it answers that the run is not running when it has ended, which is as good."""
         ask_runnerd("cancel", run=run.pk)
-

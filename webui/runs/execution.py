@@ -10,12 +10,16 @@ import logging
 import threading
 import time
 import uuid
+from collections.abc import Callable
 
 from django.db import close_old_connections
+from django.utils import timezone
 
+from webui.benches.identity import bench_here
 from webui.outages import DATABASE_AWAY, is_outage
 from webui.runs import services
 from webui.runs.bench import Bench, BenchBusy, BenchError, EmulationBench
+from webui.runs.folder import folder_of
 from webui.runs.models import Backend, Run
 from webui.runs.simulation import SimulationBench
 from webui.runs.states import REACHED_BY, Outcome, State
@@ -25,12 +29,20 @@ logger = logging.getLogger(__name__)
 TICK_S = 0.25
 CANCEL_AGAIN_S = 5.0
 STOP_PATIENCE_S = 12.0
+TIME_RAN_OUT = "its time ran out"
 
-BENCHES: dict[str, Bench] = {
-    Backend.SIM.value: SimulationBench(),
-    Backend.MININET.value: EmulationBench(),
-}
+SIMULATIONS = SimulationBench()
+EMULATIONS = EmulationBench()
+BENCHES: dict[str, Bench] = {Backend.SIM.value: SIMULATIONS, Backend.MININET.value: EMULATIONS}
 """A row for each backend."""
+
+
+def _unchecked() -> str:
+    return ""
+
+
+before_emulation: Callable[[], str] = _unchecked
+"""The bench's own check (webui.benches.reporter), set by its worker: why no emulation can start now, or empty."""
 
 stopping = threading.Event()
 """Set when the worker has been told to end: runs in flight are let go or ended, never waited for."""
@@ -39,7 +51,7 @@ stopping = threading.Event()
 def run_execute(*, run_id: str) -> None:
     """Carries the run out if it is this worker's to do; returns at once if it is not."""
     lease = uuid.uuid4().hex
-    run = services.run_claim(run_id=run_id, lease_owner=lease)
+    run = services.run_claim(run_id=run_id, lease_owner=lease, bench=bench_here())
     if run is None:
         return
     try:
@@ -59,10 +71,16 @@ def run_execute(*, run_id: str) -> None:
 
 def _carry_out(run: Run, lease: str) -> None:
     bench = BENCHES[run.backend]
+    begun = folder_of(run.pk).exists()
     try:
+        if run.backend == Backend.MININET and not begun and (reason := before_emulation()):
+            raise BenchBusy(f"bench {run.bench_id} is out of service: {reason}")
         bench.start(run)
     except BenchBusy as busy:
-        services.run_release(run_id=run.pk, lease_owner=lease, detail=str(busy))
+        if begun:  # it is this bench's for good; asked again in a second
+            services.run_abandon(run_id=run.pk, lease_owner=lease)
+        else:
+            services.run_release(run_id=run.pk, lease_owner=lease, detail=str(busy))
         return
     except BenchError as fault:
         services.run_finish(run_id=run.pk, outcome=Outcome.ERRORED, detail=str(fault), lease_owner=lease)
@@ -84,7 +102,9 @@ def _follow(run: Run, lease: str, bench: Bench) -> None:
                 _let_go(fresh, lease, bench)
                 return
             now = time.monotonic()
-            if fresh.cancel_requested_at and (asked_at is None or now - asked_at > CANCEL_AGAIN_S):
+            if (fresh.cancel_requested_at or is_overtime(fresh)) and (
+                asked_at is None or now - asked_at > CANCEL_AGAIN_S
+            ):
                 asked_at = now
                 _ask_to_end(fresh, bench)
             if _look(fresh, lease, bench):
@@ -101,6 +121,11 @@ def _follow(run: Run, lease: str, bench: Bench) -> None:
         stopping.wait(TICK_S)
 
 
+def is_overtime(run: Run) -> bool:
+    """Whether its time limit has passed; then it is asked to end."""
+    return run.ends_by is not None and run.ends_by <= timezone.now()
+
+
 def _look(run: Run, lease: str, bench: Bench) -> bool:
     """One look; True once the run is finished and written down."""
     try:
@@ -110,8 +135,10 @@ def _look(run: Run, lease: str, bench: Bench) -> bool:
         logger.warning("run %s: %s", run.pk, fault)
         return False
     if word.state is State.FINISHED:
-        outcome = word.outcome or Outcome.ERRORED
-        services.run_finish(run_id=run.pk, outcome=outcome, detail=word.detail, lease_owner=lease)
+        outcome, detail = word.outcome or Outcome.ERRORED, word.detail
+        if is_overtime(run) and run.cancel_requested_at is None and outcome is Outcome.CANCELLED:
+            detail = TIME_RAN_OUT
+        services.run_finish(run_id=run.pk, outcome=outcome, detail=detail, lease_owner=lease)
         return True
     move = REACHED_BY.get(word.state)
     if move is not None and run.state != word.state:

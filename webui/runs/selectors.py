@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import re
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from django.db.models import Q, QuerySet, TextField
 from django.db.models.functions import Cast
-from django.utils import timezone
 
 from webui.accounts.callers import Caller
 from webui.accounts.models import User
+from webui.benches.outlook import wait_words
+from webui.benches.placement import place
+from webui.benches.situation import situation_now
 from webui.runs.access import runs_readable
-from webui.runs.models import Backend, Origin, Run
-from webui.runs.states import ACTIVE, Outcome, State
+from webui.runs.models import Origin, Run
+from webui.runs.states import ACTIVE, Outcome
 
 _ID_OR_LABEL = re.compile(r"\A[0-9a-f-]{6,40}\Z")
-SIMULATIONS_AT_ONCE = max(1, (os.cpu_count() or 1) - 1)
-"""A simulation takes one core; one stays for the console."""
 RESEND_AFTER = timedelta(seconds=5)
 """A queued run that nobody has taken for this long is sent to the broker again."""
 
@@ -86,44 +85,27 @@ def run_for_key(*, owner: User, key: str) -> Run | None:
 
 
 def run_waits_for(*, run: Run) -> str:
-    """Why a queued run cannot start now, in a few words; empty when it can.
-
-    First come, first served. An emulation has the machine to itself, since neighbours would spoil its timing;
-    simulations run beside each other, never beside an emulation.
-    """
-    ahead = Run.objects.filter(state=State.QUEUED, cancel_requested_at=None).filter(
-        Q(created_at__lt=run.created_at) | Q(created_at=run.created_at, id__lt=run.pk)
-    )
-    waiting = ahead.count()
-    if waiting:
-        return f"{waiting} run{'s' if waiting > 1 else ''} ahead in the queue"
-    active = Run.objects.filter(state__in=ACTIVE).exclude(pk=run.pk).order_by("created_at")
-    emulation = active.filter(backend=Backend.MININET).first()
-    if emulation is not None:
-        return f"run {emulation.label} has the bench"
-    others = list(active[:SIMULATIONS_AT_ONCE])
-    if run.backend == Backend.MININET and others:
-        return f"run {others[0].label} is still simulating, and an emulation needs the machine to itself"
-    if len(others) >= SIMULATIONS_AT_ONCE:
-        return f"{len(others)} simulation{'s' if len(others) > 1 else ''} running, as many as this machine takes"
-    return ""
+    """Why a queued run does not run yet, as anybody may be told: no other run is named. Empty when it is about to."""
+    situation = situation_now()
+    placement = place(situation)
+    wait = placement.waits.get(run.pk)
+    return "" if wait is None else wait_words(wait, lambda _: "another run", placement.order.index(run.pk) + 1)
 
 
-def run_queue_head() -> list[str]:
-    """Ids of the queued runs that come next, oldest first."""
-    queued = Run.objects.filter(state=State.QUEUED, cancel_requested_at=None).order_by("created_at", "id")
-    return list(queued.values_list("pk", flat=True)[: SIMULATIONS_AT_ONCE + 1])
-
-
-def run_overdue() -> list[str]:
-    """Ids that the sweeper sends again: queued for long, or with a lease that has run out."""
-    now = timezone.now()
-    orphaned = Run.objects.filter(origin=Origin.CONSOLE, state__in=ACTIVE).filter(
+def run_orphans(*, now: datetime) -> list[tuple[str, str]]:
+    """(run, bench) of runs under way whose worker is gone: nobody has renewed their lease."""
+    runs = Run.objects.filter(origin=Origin.CONSOLE, state__in=ACTIVE).filter(
         Q(lease_until__lt=now) | Q(lease_until=None)
     )
-    head = set(run_queue_head())
-    stale = Run.objects.filter(pk__in=head, created_at__lt=now - RESEND_AFTER)
-    return [*orphaned.values_list("pk", flat=True), *stale.order_by("created_at").values_list("pk", flat=True)]
+    return [(pk, bench or "") for pk, bench in runs.order_by("created_at").values_list("pk", "bench_id")]
+
+
+def run_unheard(*, now: datetime) -> list[tuple[str, str]]:
+    """(run, bench) of runs that may start now and have waited for long: their message was lost, or never sent."""
+    starts = place(situation_now(now=now)).starts
+    ids = [run for run, _ in starts]
+    stale = set(Run.objects.filter(pk__in=ids, created_at__lt=now - RESEND_AFTER).values_list("pk", flat=True))
+    return [(run, bench) for run, bench in starts if run in stale]
 
 
 def run_last_answers(*, experiments: list[str], caller: Caller) -> dict[str, LastAnswer]:

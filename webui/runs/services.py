@@ -11,24 +11,40 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
+from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from testbed.experiment.run_folder import new_run_id
+from webui.accounts.callers import Caller
 from webui.accounts.models import User
+from webui.accounts.roles import Right
+from webui.audit.deeds import Deed
+from webui.audit.services import note
+from webui.benches.identity import bench_queue
+from webui.benches.models import Console, Turn
+from webui.benches.placement import place
+from webui.benches.quotas import limits_for
+from webui.benches.refusals import BadRequest, NotYours, Taken
+from webui.benches.situation import situation_now
 from webui.celery import app
 from webui.runs import selectors
+from webui.runs.access import may_change
+from webui.runs.estimates import expected_seconds, present_revision
 from webui.runs.folder import summary_of
 from webui.runs.models import Backend, Origin, Run
 from webui.runs.specs import SpecFacts, read_spec
 from webui.runs.states import ACTIVE, Move, Outcome, State, moved, sources
+from webui.runs.wishes import NONE, Wishes, wishes_check
 
 logger = logging.getLogger(__name__)
 
-LEASE = timedelta(seconds=6)
+LEASE = timedelta(seconds=4)
+"""Renewed every 0.25 s. So short that a page can say within 5 s that a worker is gone."""
+LONGEST_EXTENSION_MIN = 24 * 60
 UNSTARTED = "cancelled before it started"
 EXECUTE = "webui.runs.execute"
 """Name of the task; sent by name, so that services need not know the module that calls them."""
@@ -51,23 +67,37 @@ def run_start(
     overrides: list[str] | None = None,
     experiment: str = "",
     idempotency_key: str | None = None,
+    wishes: Wishes = NONE,
 ) -> tuple[Run, bool]:
     """Queues a run; the second value is False if the key's earlier request had made it already.
 
-    Raises `specs.SpecFault` for a spec that the command would refuse too, and KeyReused.
+    Raises `specs.SpecFault` for a spec that the command would refuse too, KeyReused, and a `benches.refusals.Refusal`
+    for wishes that cannot be met.
     """
     overrides = overrides or []
-    request = json.dumps([spec, backend, overrides, experiment])
+    request = json.dumps([spec, backend, overrides, experiment, *([] if wishes == NONE else wishes.told())])
     digest = hashlib.sha256(request.encode()).hexdigest()
     if idempotency_key:
         earlier = _earlier(owner=owner, key=idempotency_key, digest=digest)
         if earlier is not None:
             return earlier, False
     facts = read_spec(spec, overrides=overrides, where=experiment or "spec")
+    run = Run(
+        id=new_run_id(timezone.now()),
+        experiment=experiment,
+        backend=backend,
+        spec=spec,
+        overrides=overrides,
+        owner=owner,
+        idempotency_key=idempotency_key or None,
+        request_digest=digest,
+        revision=present_revision(),
+        expected_s=expected_seconds(experiment=experiment, request_digest=digest, backend=backend),
+    )
     try:
         with transaction.atomic():
-            run = _insert(facts, owner, spec, backend, overrides, experiment, idempotency_key, digest)
-            transaction.on_commit(lambda: run_send(run_id=run.pk))
+            _insert(run, facts, wishes)
+            transaction.on_commit(lambda: run_ring(run_id=run.pk))
     except IntegrityError:  # the same key at the same moment: the other request was first
         if not idempotency_key:
             raise
@@ -85,58 +115,95 @@ def _earlier(*, owner: User, key: str, digest: str) -> Run | None:
     return earlier
 
 
-def _insert(
-    facts: SpecFacts,
-    owner: User,
-    spec: str,
-    backend: Backend,
-    overrides: list[str],
-    experiment: str,
-    key: str | None,
-    digest: str,
-) -> Run:
-    return Run.objects.create(
-        id=new_run_id(timezone.now()),
-        experiment=experiment,
-        question=facts.question,
-        systems=list(facts.systems),
-        seed=facts.seed,
-        backend=backend,
-        spec=spec,
-        overrides=overrides,
-        owner=owner,
-        idempotency_key=key or None,
-        request_digest=digest,
+def _insert(run: Run, facts: SpecFacts, wishes: Wishes) -> None:
+    assert run.owner is not None
+    owner = User.objects.select_for_update().get(pk=run.owner.pk)  # two requests at once do not both find room
+    limits = limits_for(owner.pk)
+    run.needs = wishes_check(
+        wishes=wishes, owner=owner, limits=limits, backend=Backend(run.backend), of_spec=facts.needs
     )
+    run.question, run.systems, run.seed = facts.question, list(facts.systems), facts.seed
+    run.time_limit_s, run.visibility, run.tags = wishes.time_limit_s, wishes.visibility, list(wishes.tags)
+    run.clone_of = wishes.clone_of
+    run.save(force_insert=True)
+    run.groups.set(wishes.groups)
+    note(Deed.RUN_START, run.pk, by=owner, experiment=run.experiment, on=run.backend)
 
 
-def run_send(*, run_id: str) -> None:
-    """Tells the workers about a run. A broker that is away costs a few seconds, until the sweeper sends again."""
+def run_send(*, run_id: str, bench: str = "") -> None:
+    """Tells a bench's workers about a run, or any worker. Only a doorbell: whoever hears it asks the row.
+
+    A broker that is away costs a few seconds, until the sweeper sends again.
+    """
+    queue = bench_queue(bench) if bench else settings.CELERY_TASK_DEFAULT_QUEUE
     try:
-        app.send_task(EXECUTE, args=[run_id], retry=False)
+        app.send_task(EXECUTE, args=[run_id], retry=False, queue=queue)
     except Exception as fault:  # noqa: BLE001  # kombu raises whatever the transport raises
         logger.warning("run %s: the broker took no message (%s); the sweeper will send it again", run_id, fault)
 
 
-def run_claim(*, run_id: str, lease_owner: str) -> Run | None:
-    """Takes the run for this worker: a queued one whose turn it is, or one whose worker's lease has run out.
+def run_ring(*, run_id: str) -> None:
+    """Tells the bench where the run may start now; while there is none, whichever worker listens first."""
+    run_send(run_id=run_id, bench=dict(place(situation_now()).starts).get(run_id, ""))
 
-    None for everything else: a duplicate message, a run that waits, is cancelled or finished.
+
+def run_send_next() -> None:
+    """Wakes the workers of every run that may start now; called when a bench may have become free."""
+    for run_id, bench in place(situation_now()).starts:
+        run_send(run_id=run_id, bench=bench)
+
+
+def run_claim(*, run_id: str, lease_owner: str, bench: str) -> Run | None:
+    """Takes the run for a worker of `bench`: a queued one whose turn it is there, or one of this bench whose worker's
+    lease has run out.
+
+    None for everything else: a duplicate message, a run that waits, is cancelled or finished, or is another bench's.
     """
     now = timezone.now()
-    lease = {"lease_owner": lease_owner, "lease_until": now + LEASE}
     with transaction.atomic():
-        run = Run.objects.select_for_update().filter(pk=run_id).first()
+        _lock_placement()
+        run = Run.objects.select_for_update(of=("self",)).select_related("owner").filter(pk=run_id).first()
         if run is None:
             return None
         if run.state == State.QUEUED:
-            if run.cancel_requested_at is not None or selectors.run_waits_for(run=run):
+            if run.cancel_requested_at is not None or not _has_turn(run, bench):
                 return None
-            lease["state"] = moved(State.QUEUED, Move.CLAIM)
-        elif run.state not in ACTIVE or run.origin != Origin.CONSOLE or (run.lease_until and run.lease_until > now):
+            _begin(run, bench, now)
+        elif run.state not in ACTIVE or run.origin != Origin.CONSOLE or not _is_orphan(run, bench, now):
             return None
-        Run.objects.filter(pk=run_id).update(attempts=run.attempts + 1, **lease)
+        Run.objects.filter(pk=run_id).update(
+            attempts=run.attempts + 1, lease_owner=lease_owner, lease_until=now + LEASE
+        )
     return Run.objects.get(pk=run_id)
+
+
+def _lock_placement() -> None:
+    """Decisions about turns are made one at a time: two workers that look at once would both find the bench free.
+
+    SQLite's transactions are IMMEDIATE and need no row to wait on; PostgreSQL waits on this one.
+    """
+    Console.objects.select_for_update().get_or_create(pk=Console.ONLY)
+
+
+def _has_turn(run: Run, bench: str) -> bool:
+    where = dict(place(situation_now(), here=bench).starts).get(run.pk)
+    if where is not None and where != bench:
+        transaction.on_commit(lambda: run_send(run_id=run.pk, bench=where))
+    return where == bench
+
+
+def _begin(run: Run, bench: str, now: datetime) -> None:
+    limit_s = run.time_limit_s or limits_for(run.owner_id).run_minutes * 60
+    Run.objects.filter(pk=run.pk).update(
+        state=moved(State.QUEUED, Move.CLAIM), bench=bench, ends_by=now + timedelta(seconds=limit_s), detail=""
+    )
+    turn = {"owner": run.owner, "bench_id": bench, "emulation": run.backend == Backend.MININET, "begins_at": now}
+    Turn.objects.update_or_create(run=run, defaults={**turn, "ends_at": None})
+
+
+def _is_orphan(run: Run, bench: str, now: datetime) -> bool:
+    """Its worker is gone. A run belongs to its machine, so only the same bench adopts it."""
+    return (run.lease_until is None or run.lease_until <= now) and run.bench_id in (None, bench)
 
 
 def run_renew(*, run_id: str, lease_owner: str) -> Run | None:
@@ -151,8 +218,15 @@ def run_release(*, run_id: str, lease_owner: str, detail: str) -> bool:
     """Back to the queue, because the bench was taken after all. One that was asked to end meanwhile ends instead."""
     held = Run.objects.filter(pk=run_id, lease_owner=lease_owner, state__in=sources(Move.RELEASE))
     changed = held.filter(cancel_requested_at=None).update(
-        state=moved(State.PREPARING, Move.RELEASE), lease_owner="", lease_until=None, detail=detail
+        state=moved(State.PREPARING, Move.RELEASE),
+        lease_owner="",
+        lease_until=None,
+        bench=None,
+        ends_by=None,
+        detail=detail,
     )
+    if changed:
+        Turn.objects.filter(run=run_id).delete()
     if not changed and held.exists():
         run_finish(run_id=run_id, outcome=Outcome.CANCELLED, detail=UNSTARTED, lease_owner=lease_owner)
     return changed == 1
@@ -178,16 +252,22 @@ def run_finish(*, run_id: str, outcome: Outcome, detail: str, lease_owner: str |
     if lease_owner is not None:
         runs = runs.filter(lease_owner=lease_owner)
     summary = summary_of(run_id)
-    finished = runs.update(
-        state=State.FINISHED,
-        outcome=outcome,
-        detail=detail[:4000],
-        summary=summary,
-        fidelity=fidelity_of(summary=summary),
-        finished_at=timezone.now(),
-        lease_owner="",
-        lease_until=None,
-    )
+    now = timezone.now()
+    with transaction.atomic():
+        finished = runs.update(
+            state=State.FINISHED,
+            outcome=outcome,
+            detail=detail[:4000],
+            summary=summary,
+            fidelity=fidelity_of(summary=summary),
+            finished_at=now,
+            lease_owner="",
+            lease_until=None,
+        )
+        if finished:
+            Turn.objects.filter(run=run_id, ends_at=None).update(ends_at=now)
+            if outcome is Outcome.LOST:
+                note(Deed.RUN_LOST, run_id, detail=detail[:300])
     if finished:
         run_send_next()
     return finished == 1
@@ -198,12 +278,6 @@ def fidelity_of(*, summary: dict[str, Any]) -> str:
     fidelity = summary.get("fidelity")
     verdict = fidelity.get("verdict") if isinstance(fidelity, dict) else None
     return verdict[:12] if isinstance(verdict, str) else ""
-
-
-def run_send_next() -> None:
-    """Wakes workers for the head of the queue; called when a bench may have become free."""
-    for run_id in selectors.run_queue_head():
-        run_send(run_id=run_id)
 
 
 def run_cancel(*, run_id: str, user: User | None) -> bool:
@@ -219,6 +293,7 @@ def run_cancel(*, run_id: str, user: User | None) -> bool:
     )
     if not asked:
         return False
+    note(Deed.RUN_CANCEL, run_id, by=user)
     # A worker that claims now sees the flag; one that claimed before holds the run, and the filter misses.
     ended = Run.objects.filter(pk=run_id, state=State.QUEUED).update(
         state=moved(State.QUEUED, Move.FINISH),
@@ -229,3 +304,28 @@ def run_cancel(*, run_id: str, user: User | None) -> bool:
     if ended:
         run_send_next()
     return True
+
+
+def run_extend(*, run_id: str, minutes: int, by: Caller) -> Run:
+    """Moves the moment at which the run is asked to end. Its whole time stays within its owner's quota; an admin may
+    go beyond it, to 24 h. Raises a Refusal with the sentence.
+    """
+    if isinstance(minutes, bool) or not 1 <= minutes <= LONGEST_EXTENSION_MIN:
+        raise BadRequest(f"minutes {minutes}: 1 to {LONGEST_EXTENSION_MIN}", path="minutes")
+    with transaction.atomic():
+        run = Run.objects.select_for_update().get(pk=run_id)
+        if not may_change(by, run):
+            raise NotYours("Only the run's owner or an admin may extend it.")
+        if run.state not in ACTIVE or run.ends_by is None or run.cancel_requested_at is not None:
+            raise Taken("The run has ended or is ending." if run.state != State.QUEUED else "The run has not started.")
+        begun = Turn.objects.filter(run=run).values_list("begins_at", flat=True).first() or run.created_at
+        quota = limits_for(run.owner_id).run_minutes
+        allowed = LONGEST_EXTENSION_MIN if by.may(Right.ADMINISTER) else quota
+        until = run.ends_by + timedelta(minutes=minutes)
+        if until > begun + timedelta(minutes=allowed):
+            left = int((begun + timedelta(minutes=allowed) - run.ends_by).total_seconds() // 60)
+            words = f"{left} more at most" if left > 0 else "it has all of them"
+            raise Taken(f"A run may take {allowed} min in all, so this one cannot have {minutes} more: {words}.")
+        Run.objects.filter(pk=run_id, state__in=ACTIVE).update(ends_by=until)
+        note(Deed.RUN_EXTEND, run_id, by=by.user, minutes=minutes)
+    return Run.objects.get(pk=run_id)

@@ -87,7 +87,7 @@ class SimulationBench:
         child = self._children.get(run.pk)
         code = child.poll() if child is not None else None
         # A child of ours is alive until it is reaped; its state in /proc is for those whose parent is gone.
-        alive = code is None if child is not None else self._alive(run)
+        alive = code is None if child is not None else self.is_alive(run)
         word = word_of(run.pk)
         if alive:
             self._press(run)
@@ -140,7 +140,8 @@ class SimulationBench:
         lines = [line for line in re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines() if line.strip()]
         return lines[-1].removeprefix("looplane: ")[:1000] if lines else ""
 
-    def _alive(self, run: Run) -> bool:
+    def is_alive(self, run: Run) -> bool:
+        """Whether the process that was started for this run on this machine goes on."""
         process = self._recorded(run)
         return process is not None and process_start(process.pid) == process.started
 

@@ -1,7 +1,7 @@
-"""The worker's own clockwork: every few seconds what was lost is sent again and new run folders are indexed.
+"""The worker's own clockwork: its bench reports, what was lost is sent again, what ran out ends, folders are indexed.
 
-A worker bootstep, so that no beat process is needed (design/console.md §1). Every worker may have one: all it does
-is safe to do twice.
+A worker bootstep, so that no beat process is needed (design/console.md §1). Every worker has one: all it does is safe
+to do twice. `CHORES` is the table of what is done and how often.
 """
 
 # mypy: disable-error-code="no-untyped-call"
@@ -11,9 +11,11 @@ from __future__ import annotations
 import logging
 import shutil
 import threading
+import time
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from celery import bootsteps
 from celery.signals import worker_shutting_down
@@ -22,27 +24,50 @@ from django.db import close_old_connections
 from django.utils import timezone
 
 from webui.accounts.sessions import SessionStore
-from webui.runs import execution, selectors, services
+from webui.benches.identity import bench_here, queues_here
+from webui.benches.leases import leases_expire
+from webui.benches.reporter import Reporter
+from webui.benches.services import benches_mark_away
+from webui.outages import is_outage
+from webui.runs import execution, orphans, selectors, services
 from webui.runs.indexing import runs_index
 from webui.runs.models import Run
 from webui.runs.states import State
 
 logger = logging.getLogger(__name__)
 
-PERIOD_S = 5.0
-TIDY_EVERY = 720
-"""Sweeps: once an hour."""
+TICK_S = 1.0
 KEPT = timedelta(days=2)
 """How long the output of a finished simulation is kept beside its run folder."""
 
 
+class Chore(NamedTuple):
+    """Something that is done again and again."""
+
+    every_s: float
+    do: Callable[[], object]
+
+
+def adopt() -> list[str]:
+    """Tells this bench's workers about its runs whose worker is gone; returns their ids."""
+    here = bench_here()
+    found = [run for run, bench in selectors.run_orphans(now=timezone.now()) if bench in ("", here)]
+    for run_id in found:
+        services.run_send(run_id=run_id, bench=here)
+    return found
+
+
 def sweep() -> list[str]:
-    """Sends overdue runs again and takes run folders up; returns what was sent."""
-    overdue = selectors.run_overdue()
-    for run_id in overdue:
-        services.run_send(run_id=run_id)
-    runs_index()
-    return overdue
+    """Sends again what may start and was not heard; returns the ids."""
+    unheard = selectors.run_unheard(now=timezone.now())
+    for run_id, bench in unheard:
+        services.run_send(run_id=run_id, bench=bench)
+    return [run_id for run_id, _ in unheard]
+
+
+def clear_away() -> list[str]:
+    """Ends what still runs here though it was given up."""
+    return orphans.strays_end(bench=bench_here(), simulations=execution.SIMULATIONS, emulations=execution.EMULATIONS)
 
 
 def tidy() -> None:
@@ -54,36 +79,68 @@ def tidy() -> None:
         shutil.rmtree(launches / run_id, ignore_errors=True)
 
 
+CHORES: tuple[Chore, ...] = (
+    Chore(1.0, adopt),
+    Chore(5.0, sweep),
+    Chore(5.0, benches_mark_away),
+    Chore(5.0, leases_expire),
+    Chore(5.0, orphans.orphans_settle),
+    Chore(5.0, clear_away),
+    Chore(5.0, runs_index),
+    Chore(3600.0, tidy),
+)
+
+
 class Sweeper(bootsteps.StartStopStep):
     """Sweeps in a thread of its own, so that a slow disk never delays the worker's messages."""
 
     def __init__(self, parent: Any, **kwargs: Any) -> None:
         super().__init__(parent, **kwargs)
+        # Selected, not only made: a queue that this worker merely sends to would otherwise be listened to as well
+        # after the broker's next restart.
+        parent.app.amqp.queues.select(queues_here())
+        self._reporter = Reporter(threads=parent.concurrency)
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
+        self._due = dict.fromkeys(CHORES, 0.0)
+        self._away = False
 
     def start(self, parent: Any) -> None:
         """Begins."""
+        execution.before_emulation = self._reporter.check_before_emulation
         self._thread = threading.Thread(target=self._run, name="sweeper", daemon=True)
         self._thread.start()
 
     def stop(self, parent: Any) -> None:
-        """Ends after the sweep in hand."""
+        """Ends after the sweep in hand, and says that its bench is away."""
         self._ended.set()
+        if self._thread is not None:
+            self._thread.join(TICK_S * 3)
+        self._try(self._reporter.leave)
 
     def _run(self) -> None:
-        sweeps = 0
         while not self._ended.is_set():
-            try:
-                sweep()
-                if sweeps % TIDY_EVERY == 0:
-                    tidy()
-                sweeps += 1
-            except Exception:
+            self._try(self._reporter.beat)
+            now = time.monotonic()
+            for chore in CHORES:
+                if now >= self._due[chore] and not self._ended.is_set():
+                    self._due[chore] = now + chore.every_s
+                    self._try(chore.do)
+            close_old_connections()
+            self._ended.wait(TICK_S)
+
+    def _try(self, do: Callable[[], object]) -> None:
+        try:
+            do()
+        except Exception as fault:
+            close_old_connections()
+            if not is_outage(fault):
                 logger.exception("a sweep failed; the next one follows")
-            finally:
-                close_old_connections()
-            self._ended.wait(PERIOD_S)
+            elif not self._away:
+                logger.warning("the database does not answer; sweeps go on when it does")
+            self._away = is_outage(fault)
+        else:
+            self._away = False
 
 
 @worker_shutting_down.connect  # type: ignore[untyped-decorator]

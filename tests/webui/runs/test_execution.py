@@ -44,7 +44,8 @@ class Steered:
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch, sent: list[str]) -> Iterator[Steered]:
+def bench(monkeypatch: pytest.MonkeyPatch, sent: list[str], make_bench: Callable[..., object]) -> Iterator[Steered]:
+    make_bench()
     steered = Steered()
     monkeypatch.setattr(execution, "BENCHES", {"sim": steered, "mininet": steered})
     monkeypatch.setattr(execution, "TICK_S", 0.02)

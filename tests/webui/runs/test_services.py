@@ -13,12 +13,20 @@ from django.utils import timezone
 
 from webui.accounts.callers import by_session
 from webui.accounts.models import User
+from webui.benches.models import Bench, Turn
+from webui.benches.placement import place
+from webui.benches.situation import situation_now
 from webui.runs import access, selectors, services
 from webui.runs.models import Backend, Run
 from webui.runs.specs import SpecFault
 from webui.runs.states import Move, Outcome, State
 
 SMALL = (Path(__file__).resolve().parents[3] / "fixtures" / "experiments" / "blink" / "small.toml").read_text()
+
+
+@pytest.fixture
+def bench(make_bench: Callable[..., Bench]) -> Bench:
+    return make_bench()
 
 
 def start(user: User, **fields: Any) -> Run:
@@ -73,14 +81,14 @@ def test_the_same_key_at_the_same_moment_gives_one_run(user: User, sent: list[st
 
 
 @pytest.mark.django_db(transaction=True)
-def test_ten_claims_are_one(make_run: Callable[..., Run]) -> None:
+def test_ten_claims_are_one(make_run: Callable[..., Run], bench: Bench) -> None:
     run = make_run()
     barrier = threading.Barrier(10)
 
     def claim(number: int) -> bool:
         barrier.wait()
         try:
-            return services.run_claim(run_id=run.pk, lease_owner=f"w{number}") is not None
+            return services.run_claim(run_id=run.pk, lease_owner=f"w{number}", bench=bench.pk) is not None
         finally:
             connections.close_all()
 
@@ -114,36 +122,40 @@ def test_ten_cancels_are_one(make_run: Callable[..., Run], user: User, sent: lis
 
 
 @pytest.mark.django_db
-def test_a_cancelled_or_finished_run_is_claimed_by_nobody(make_run: Callable[..., Run], sent: list[str]) -> None:
+def test_a_cancelled_or_finished_run_is_claimed_by_nobody(
+    make_run: Callable[..., Run], bench: Bench, sent: list[str]
+) -> None:
     queued = make_run(cancel_requested_at=timezone.now())
     finished = make_run(state=State.FINISHED, outcome=Outcome.PASSED)
     for run in (queued, finished):
-        assert services.run_claim(run_id=run.pk, lease_owner="w") is None
-    assert services.run_claim(run_id="20260101-000000-000000", lease_owner="w") is None
+        assert services.run_claim(run_id=run.pk, lease_owner="w", bench=bench.pk) is None
+    assert services.run_claim(run_id="20260101-000000-000000", lease_owner="w", bench=bench.pk) is None
     assert not services.run_cancel(run_id=finished.pk, user=None)
 
 
 @pytest.mark.django_db
-def test_a_lease_that_ran_out_is_taken_over_and_the_old_worker_loses_it(make_run: Callable[..., Run]) -> None:
+def test_a_lease_that_ran_out_is_taken_over_and_the_old_worker_loses_it(
+    make_run: Callable[..., Run], bench: Bench
+) -> None:
     run = make_run()
-    assert services.run_claim(run_id=run.pk, lease_owner="old")
+    assert services.run_claim(run_id=run.pk, lease_owner="old", bench=bench.pk)
     assert services.run_advance(run_id=run.pk, lease_owner="old", move=Move.RUN)
-    assert services.run_claim(run_id=run.pk, lease_owner="new") is None
+    assert services.run_claim(run_id=run.pk, lease_owner="new", bench=bench.pk) is None
     Run.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
-    taken = services.run_claim(run_id=run.pk, lease_owner="new")
+    taken = services.run_claim(run_id=run.pk, lease_owner="new", bench=bench.pk)
     assert taken
     assert (taken.state, taken.attempts) == (State.RUNNING, 2)
     assert services.run_renew(run_id=run.pk, lease_owner="old") is None
     assert not services.run_finish(run_id=run.pk, outcome=Outcome.PASSED, detail="", lease_owner="old")
     assert services.run_renew(run_id=run.pk, lease_owner="new")
     services.run_abandon(run_id=run.pk, lease_owner="new")
-    assert services.run_claim(run_id=run.pk, lease_owner="third")
+    assert services.run_claim(run_id=run.pk, lease_owner="third", bench=bench.pk)
 
 
 @pytest.mark.django_db
-def test_a_run_moves_forward_once(make_run: Callable[..., Run], sent: list[str]) -> None:
+def test_a_run_moves_forward_once(make_run: Callable[..., Run], bench: Bench, sent: list[str]) -> None:
     run = make_run()
-    services.run_claim(run_id=run.pk, lease_owner="w")
+    services.run_claim(run_id=run.pk, lease_owner="w", bench=bench.pk)
     assert services.run_advance(run_id=run.pk, lease_owner="w", move=Move.RUN)
     assert not services.run_advance(run_id=run.pk, lease_owner="w", move=Move.RUN)
     assert services.run_advance(run_id=run.pk, lease_owner="w", move=Move.FINALISE)
@@ -173,29 +185,34 @@ def test_a_finished_run_carries_its_summary(make_run: Callable[..., Run], put_ru
 
 @pytest.mark.django_db
 def test_an_emulation_has_the_machine_to_itself_and_turns_are_kept(
-    make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+    make_run: Callable[..., Run], make_bench: Callable[..., Bench]
 ) -> None:
-    monkeypatch.setattr(selectors, "SIMULATIONS_AT_ONCE", 2)
-    sims = [make_run(state=State.RUNNING), make_run()]
+    bench = make_bench(facts={"slots": 2})
+    sims = [make_run(state=State.RUNNING, bench=bench), make_run()]
     emulation, later = make_run(backend="mininet"), make_run()
     assert selectors.run_waits_for(run=sims[1]) == ""
-    assert "1 run ahead" in selectors.run_waits_for(run=emulation)
-    assert services.run_claim(run_id=emulation.pk, lease_owner="w") is None
-    assert services.run_claim(run_id=sims[1].pk, lease_owner="w")
+    assert services.run_claim(run_id=emulation.pk, lease_owner="w", bench=bench.pk) is None
+    assert services.run_claim(run_id=sims[1].pk, lease_owner="w", bench=bench.pk)
     assert "to itself" in selectors.run_waits_for(run=emulation)
+    assert "as many simulations as it takes" in selectors.run_waits_for(run=later)
     assert "1 run ahead" in selectors.run_waits_for(run=later)
     Run.objects.filter(pk__in=[run.pk for run in sims]).update(state=State.FINISHED, outcome=Outcome.PASSED)
-    assert services.run_claim(run_id=emulation.pk, lease_owner="w")
-    assert emulation.label in selectors.run_waits_for(run=later)
-    assert services.run_release(run_id=emulation.pk, lease_owner="w", detail="the bench was taken")
+    assert services.run_claim(run_id=emulation.pk, lease_owner="w", bench=bench.pk)
     emulation.refresh_from_db()
-    assert (emulation.state, emulation.lease_until) == (State.QUEUED, None)
+    assert (emulation.bench_id, emulation.turn.emulation, emulation.turn.ends_at) == (bench.pk, True, None)
+    assert selectors.run_waits_for(run=later) == f"another run has bench {bench.pk}"
+    assert services.run_release(run_id=emulation.pk, lease_owner="w", detail="the bench was taken")
+    emulation = Run.objects.get(pk=emulation.pk)
+    assert (emulation.state, emulation.lease_until, emulation.bench_id) == (State.QUEUED, None, None)
+    assert not Turn.objects.filter(run=emulation).exists()
 
 
 @pytest.mark.django_db
-def test_a_run_that_is_cancelled_while_its_bench_is_taken_ends(make_run: Callable[..., Run], sent: list[str]) -> None:
+def test_a_run_that_is_cancelled_while_its_bench_is_taken_ends(
+    make_run: Callable[..., Run], bench: Bench, sent: list[str]
+) -> None:
     run = make_run()
-    services.run_claim(run_id=run.pk, lease_owner="w")
+    services.run_claim(run_id=run.pk, lease_owner="w", bench=bench.pk)
     services.run_cancel(run_id=run.pk, user=None)
     assert not services.run_release(run_id=run.pk, lease_owner="w", detail="the bench was taken")
     run.refresh_from_db()
@@ -203,24 +220,17 @@ def test_a_run_that_is_cancelled_while_its_bench_is_taken_ends(make_run: Callabl
 
 
 @pytest.mark.django_db
-def test_no_more_simulations_than_the_machine_takes(
-    make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(selectors, "SIMULATIONS_AT_ONCE", 1)
-    make_run(state=State.RUNNING)
-    assert "as many as this machine takes" in selectors.run_waits_for(run=make_run())
-
-
-@pytest.mark.django_db
-def test_what_is_overdue_is_found(make_run: Callable[..., Run]) -> None:
+def test_what_is_overdue_is_found(make_run: Callable[..., Run], bench: Bench) -> None:
     now = timezone.now()
     fresh, old = make_run(), make_run()
-    orphan = make_run(state=State.RUNNING, lease_until=now - timedelta(seconds=1))
-    make_run(state=State.RUNNING, lease_until=now + timedelta(seconds=5))
-    make_run(state=State.RUNNING, origin="folder")
+    orphan = make_run(state=State.RUNNING, bench=bench, lease_until=now - timedelta(seconds=1))
+    make_run(state=State.RUNNING, bench=bench, lease_until=now + timedelta(seconds=5))
+    make_run(state=State.RUNNING, origin="folder", visibility="everyone", owner=None)
+    Bench.objects.update(facts={"slots": 9})
     Run.objects.filter(pk=old.pk).update(created_at=now - timedelta(seconds=9))
-    assert selectors.run_overdue() == [orphan.pk, old.pk]
-    assert fresh.pk not in selectors.run_overdue()
+    assert selectors.run_orphans(now=now) == [(orphan.pk, bench.pk)]
+    assert selectors.run_unheard(now=now) == [(old.pk, bench.pk)]
+    assert fresh.pk in dict(place(situation_now()).starts)
 
 
 @pytest.mark.django_db
@@ -237,8 +247,9 @@ def test_a_broker_that_is_away_costs_no_run(user: User, monkeypatch: pytest.Monk
 
 
 @pytest.mark.django_db
-def test_the_end_wakes_the_next_in_the_queue(make_run: Callable[..., Run], sent: list[str]) -> None:
-    running, queued = make_run(state=State.RUNNING), make_run()
+def test_the_end_wakes_the_next_in_the_queue(make_run: Callable[..., Run], bench: Bench, sent: list[str]) -> None:
+    Bench.objects.update(facts={"slots": 1})
+    running, queued = make_run(state=State.RUNNING, bench=bench), make_run()
     services.run_finish(run_id=running.pk, outcome=Outcome.PASSED, detail="")
     assert sent == [queued.pk]
 
@@ -256,9 +267,7 @@ def test_who_may_cancel(make_run: Callable[..., Run], user: User, make_user: Cal
 @pytest.mark.django_db
 def test_runs_are_found_by_id_label_and_filters(make_run: Callable[..., Run], user: User) -> None:
     one = make_run(question="Why is it late?")
-    two = make_run(
-        state=State.FINISHED, outcome=Outcome.PASSED, backend="mininet", owner=None, visibility="everyone"
-    )
+    two = make_run(state=State.FINISHED, outcome=Outcome.PASSED, backend="mininet", owner=None, visibility="everyone")
     caller = by_session(user)
     assert selectors.run_get(run_id=one.pk, caller=caller) == one
     assert selectors.run_get(run_id=one.label, caller=caller) == one

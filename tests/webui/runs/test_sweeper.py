@@ -6,24 +6,36 @@ from pathlib import Path
 
 import pytest
 from django.conf import settings
-from django.contrib.sessions.models import Session
 from django.utils import timezone
 
+from webui.accounts.models import Session
+from webui.benches.models import Bench
+from webui.celery import app
 from webui.runs.models import Run
 from webui.runs.states import Outcome, State
-from webui.runs.sweeper import KEPT, sweep, tidy
+from webui.runs.sweeper import KEPT, adopt, sweep, tidy
 
 pytestmark = pytest.mark.django_db
 
 
-def test_a_sweep_sends_what_is_overdue_and_takes_up_folders(
-    make_run: Callable[..., Run], put_run: Callable[[str], Path], sent: list[str]
+def test_a_sweep_sends_what_was_not_heard_and_this_benchs_orphans_to_their_queues(
+    make_run: Callable[..., Run], make_bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    orphan = make_run(state=State.RUNNING, lease_until=timezone.now() - timedelta(seconds=1))
-    put_run("20260103-000000-abcdef")
-    assert sweep() == [orphan.pk]
-    assert sent[0] == orphan.pk
-    assert Run.objects.filter(pk="20260103-000000-abcdef").exists()
+    told: list[tuple[str, str]] = []
+    monkeypatch.setattr(app, "send_task", lambda _name, args, queue, **_: told.append((args[0], queue)))
+    here, there = make_bench(), make_bench("elsewhere")
+    ago = timezone.now() - timedelta(seconds=9)
+    mine = make_run(state=State.RUNNING, bench=here, lease_until=ago)
+    make_run(state=State.RUNNING, bench=there, lease_until=ago)
+    unheard, emulation = make_run(), make_run(backend="mininet", needs=["lab-2"])
+    make_run(needs=["no-bench-has-it"])
+    make_bench("lab", tags=["lab-2"])
+    Run.objects.filter(state=State.QUEUED).update(created_at=ago)
+    assert adopt() == [mine.pk]
+    assert told == [(mine.pk, f"bench-{here.pk}")]
+    told.clear()
+    assert sorted(sweep()) == sorted([unheard.pk, emulation.pk])
+    assert (emulation.pk, "bench-lab") in told
 
 
 def test_tidying_removes_old_output_and_dead_sessions_only(make_run: Callable[..., Run]) -> None:
@@ -34,8 +46,8 @@ def test_tidying_removes_old_output_and_dead_sessions_only(make_run: Callable[..
     launches = Path(settings.DATABASE_FOLDER) / "launches"
     for run in (old, fresh, going):
         (launches / run.pk).mkdir(parents=True)
-    Session.objects.create(session_key="dead", session_data="", expire_date=now - timedelta(days=1))
-    Session.objects.create(session_key="alive", session_data="", expire_date=now + timedelta(days=1))
+    Session.objects.create(session_key="dead", expire_date=now - timedelta(days=1), opened_at=now, seen_at=now)
+    Session.objects.create(session_key="alive", expire_date=now + timedelta(days=1), opened_at=now, seen_at=now)
     tidy()
     assert sorted(path.name for path in launches.iterdir()) == sorted([fresh.pk, going.pk])
     assert list(Session.objects.values_list("session_key", flat=True)) == ["alive"]

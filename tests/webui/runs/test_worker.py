@@ -18,6 +18,7 @@ from django.conf import settings
 
 from testbed.command.places import SOURCE
 from webui.accounts.models import User
+from webui.benches.console import console_mark
 from webui.runs import services
 from webui.runs.folder import folder_of
 from webui.runs.models import Backend, Run
@@ -74,6 +75,7 @@ def start_worker(state_folder: Path, broker: dict[str, str]) -> Iterator[Start]:
     workers: list[subprocess.Popen[bytes]] = []
     for folder in ("messages", "control"):
         (settings.QUEUE_FOLDER / folder).mkdir(parents=True, exist_ok=True)
+    console_mark()
 
     def start() -> subprocess.Popen[bytes]:
         environment = {
@@ -142,7 +144,7 @@ def test_three_deliveries_are_one_run(start_worker: Start, user: User) -> None:
 def test_a_message_that_was_never_sent_is_made_up_for(
     start_worker: Start, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(services, "run_send", lambda *, run_id: None)
+    monkeypatch.setattr(services, "run_send", lambda *, run_id, bench="": None)
     run = start_run(user)
     start_worker()
     assert until(run, State.FINISHED).outcome == Outcome.PASSED

@@ -1,0 +1,31 @@
+"""What a new run's row is given to be judged by later: how long it will take, and which source took it."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from testbed.command.places import SOURCE
+from testbed.experiment.provenance import source_revision
+from webui.runs.models import Backend, Run
+from webui.runs.states import Outcome, State
+
+
+def expected_seconds(*, experiment: str, request_digest: str, backend: Backend) -> float | None:
+    """What the last run that came to its end took: of the same request, else of the same experiment. None: no such."""
+    ended = Run.objects.filter(
+        backend=backend, state=State.FINISHED, outcome__in=[Outcome.PASSED, Outcome.FAILED], started_at__isnull=False
+    ).order_by("-created_at")
+    same = [ended.filter(request_digest=request_digest)]
+    if experiment:
+        same.append(ended.filter(experiment=experiment))
+    for runs in same:
+        for started_at, finished_at in runs.values_list("started_at", "finished_at")[:1]:
+            if started_at is not None and finished_at is not None:
+                return max(1.0, (finished_at - started_at).total_seconds())
+    return None
+
+
+@cache
+def present_revision() -> str:
+    """Git revision of this source; empty where it is no checkout. A running process keeps the source it has read."""
+    return (source_revision(SOURCE) or "")[:40]
