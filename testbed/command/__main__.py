@@ -41,6 +41,7 @@ VERBS: dict[str, Verb] = {
     "bench": Verb("measure this host: slots, rings, RDMA operations, events", "testbed.command.bench"),
     "parity": Verb("run an experiment under both clocks and print how far they are apart", "testbed.command.parity"),
     "reproduce": Verb("print the tables of Blink's evaluation, ours beside the paper's", "testbed.command.reproduce"),
+    "openapi": Verb("print the description of the console's REST API (OpenAPI 3.1)", "testbed.command.openapi"),
     "schema": Verb("print the JSON schema of experiment files", "testbed.command.schema"),
 }
 
