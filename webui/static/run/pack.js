@@ -16,6 +16,9 @@ export class Pack {
     this.start = start;
   }
 
+  /** Of its events, those that are a line of the log for sure: late wakes are drawn together. @returns {number} */
+  get lines() { return this.head.tables.reduce((/** @type {number} */ sum, /** @type {Table} */ table) => sum + (table.type === "clock.late" ? 0 : table.n), 0); }
+
   /** @param {string} name @returns {Float64Array | Int32Array | Uint32Array | Uint16Array} */
   column(name) {
     const [kind, at, length] = this.head.columns[name];
@@ -49,7 +52,7 @@ export class Pack {
   }
 
   /** Calls `each` with every event that the pack holds whole, in the one order; `logged` are those that only the log
-   * shows, since the folds have them already.
+   * shows, since the folds have them already. An event is good only until the next one: nobody may keep it.
    * @param {(event: import("./order.js").Event, logged: boolean) => void} each */
   replay(each) {
     const tables = this.head.tables.map((/** @type {Table} */ table, /** @type {number} */ number) => new Reader(this, table, number));
@@ -64,16 +67,17 @@ export class Pack {
 class Reader {
   /** @param {Pack} pack @param {Table} table @param {number} number */
   constructor(pack, table, number) {
-    this.type = table.type;
     this.logged = table.logged;
     this.fields = table.fields.map((field) => ({ name: field.name, column: pack.column(`${number}.${field.name}`), words: field.texts ?? field.values ?? null }));
     this.at = 0;
+    /** The one event that is filled again and again: half a million of them would be litter. @type {any} */
+    this.event = { t: 0, node: "", seq: 0, type: table.type };
   }
 
   /** @returns {import("./order.js").Event} */
   next() {
     const at = this.at++;
-    /** @type {any} */ const event = { t: 0, node: "", seq: 0, type: this.type };
+    const { event } = this;
     for (const { name, column, words } of this.fields) event[name] = words ? words[column[at]] : column[at];
     return event;
   }

@@ -3,6 +3,8 @@
 // (prompt.written) and frees it (request.served, request.abandoned), the GPU does the rest (slot.moved). A move may
 // stand late in the log; moves that do not join leave a gap, and late ones walk through it until it is closed.
 
+import { SlotHistory } from "./slothistory.js";
+
 /** @typedef {{state: string, incarnation: number, request: number, moved: number, left: string | null,
  *   found: string | null, lost: number}} Slot */
 
@@ -18,19 +20,12 @@ export class RingFold {
     /** @type {Map<string, number>} */ this.counts = new Map();
     this.moves = 0;
     this.highest = -1;
-    /** Every change of a slot's state, so that the map can show another moment. @type {{t: number, number: number, slot: Slot}[]} */ this.history = [];
+    /** Every change of a slot's state, so that the map can show another moment. */ this.history = new SlotHistory();
     /** When most slots were taken, and how many. */ this.fullest = { t: 0, taken: 0 };
   }
 
-  /** The slots at a moment; what was put in order late stands where it was logged. @param {number} t @returns {Map<number, Slot>} */
-  at(t) {
-    const slots = new Map();
-    for (const change of this.history) {
-      if (change.t > t) break;
-      slots.set(change.number, change.slot);
-    }
-    return slots;
-  }
+  /** The slots at a moment; what was put in order late stands where it was logged. @param {number} t @returns {Map<number, {state: string, incarnation: number, request: number, moved: number}>} */
+  at(t) { return this.history.at(t); }
 
   /** @param {import("./order.js").Event} event */
   take(event) {
@@ -61,7 +56,8 @@ export class RingFold {
         slot.left = slot.state;
         slot.found = move.before;
       }
-      this.#put(move.slot, Object.assign({}, slot, { state: move.after, incarnation: move.incarnation, request: move.request, moved: move.t }));
+      this.#put(move.slot, { state: move.after, incarnation: move.incarnation, request: move.request, moved: move.t,
+        left: slot.left, found: slot.found, lost: slot.lost });
     }
   }
 
@@ -85,7 +81,7 @@ export class RingFold {
     this.places.delete(request);
     const slot = number === undefined ? undefined : this.slots.get(number);
     if (number === undefined || !slot || slot.request !== request || slot.state === EMPTY) return;
-    this.#put(number, Object.assign({}, slot, { state: EMPTY, moved: t }));
+    this.#put(number, { ...slot, state: EMPTY, moved: t });
   }
 
   /** @param {number} request @param {number} slot */
@@ -100,7 +96,7 @@ export class RingFold {
     if (old) this.counts.set(old.state, (this.counts.get(old.state) ?? 0) - 1);
     this.counts.set(slot.state, (this.counts.get(slot.state) ?? 0) + 1);
     this.slots.set(number, slot);
-    this.history.push({ t: slot.moved, number, slot });
+    this.history.push(number, slot);
     const taken = this.slots.size - (this.counts.get(EMPTY) ?? 0);
     if (taken > this.fullest.taken) this.fullest = { t: slot.moved, taken };
   }

@@ -40,7 +40,7 @@ test("events of several tables come back in their order, with texts and lists", 
   const found = [];
   openPack(pack({ tables }, ["order", "u2", Uint16Array.of(0, 1, 0)],
     ["0.t", "i4", Int32Array.of(1, 3)], ["0.node", "u2", Uint16Array.of(0, 1)], ["0.seq", "i4", Int32Array.of(0, 7)], ["0.list", "u2", Uint16Array.of(0, 1)],
-    ["1.t", "i4", Int32Array.of(2)], ["1.node", "u2", Uint16Array.of(0)], ["1.seq", "i4", Int32Array.of(6)])).replay((event, logged) => found.push([event, logged]));
+    ["1.t", "i4", Int32Array.of(2)], ["1.node", "u2", Uint16Array.of(0)], ["1.seq", "i4", Int32Array.of(6)])).replay((event, logged) => found.push([{ ...event }, logged]));
   assert.deepEqual(found, [
     [{ t: 1, node: "a", seq: 0, type: "x.y", list: [1] }, false],
     [{ t: 2, node: "b", seq: 6, type: "z.w" }, true],
