@@ -150,7 +150,7 @@ def curl_line(request: HttpRequest, name: str | None, on: str) -> str:
     """The same run from CI."""
     address = f"{request.scheme}://{request.get_host()}/api/v1/runs"
     if name is None:
-        body = f'jq -Rs \'{{spec: ., on: "{on}"}}\' my-question.toml | '
+        body = f"jq -Rs '{{spec: ., on: \"{on}\"}}' my-question.toml | "
         return f'{body}curl -H "Authorization: Bearer $TOKEN" \\\n  --json @- {address}'
     body = f'{{"experiment": "{name}", "on": "{on}"}}'
-    return f'curl -H "Authorization: Bearer $TOKEN" \\\n  --json \'{body}\' \\\n  {address}'
+    return f"curl -H \"Authorization: Bearer $TOKEN\" \\\n  --json '{body}' \\\n  {address}"
