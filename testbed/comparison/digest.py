@@ -19,6 +19,7 @@ from testbed.events.ordering import merge
 from testbed.experiment.complaints import SpecError
 from testbed.experiment.conclusion import read_run_spec, results_of
 from testbed.experiment.metric_paths import METRICS
+from testbed.experiment.paper import bundled_papers
 from testbed.experiment.run_folder import RunFolder, RunFolderError, write_whole
 from testbed.experiment.summary import TrialResults, selection_of, summarise_system
 from testbed.metrics.fold import Folding
@@ -64,7 +65,7 @@ class TrialDigest(msgspec.Struct, frozen=True):
     verdict: str
     reasons: tuple[str, ...]
     figures: dict[str, float]
-    """By metric path; what has no value is missing."""
+    """By metric path, by another tool's definition with its name in front; what has no value is missing."""
     counts: dict[str, int]
     """How many values stand behind a distribution, by its path."""
 
@@ -169,9 +170,19 @@ def _trial(trial: RunFolder, results: TrialResults, selection: Selection) -> Tri
         repeat=results.repeat,
         verdict=results.fidelity.verdict,
         reasons=results.fidelity.reasons,
-        figures=dict(figures_in(told)),
+        figures={**dict(figures_in(told)), **dict(_by_tool(told))},
         counts=dict(counts_in(told)),
     )
+
+
+def _by_tool(system: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """Those figures by other tools' definitions that stand beside a paper's, as "guidellm:ttft_ms.p99"."""
+    told = {(column.definition, column.metric) for paper in bundled_papers() for table in paper.tables
+            for column in table.columns if column.definition}  # fmt: skip
+    for definition, metric in sorted(told):
+        value = _at(system["definitions"].get(definition, {}), metric)
+        if isinstance(value, int | float):
+            yield f"{definition}:{metric}", float(value)
 
 
 def _detail(trial: RunFolder, values: Mapping[str, Sequence[float]]) -> TrialDetail:

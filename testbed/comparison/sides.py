@@ -6,7 +6,7 @@ already. A folder of another version, or of a run that is still at work, gives w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -63,6 +63,8 @@ class RunRead(msgspec.Struct, frozen=True):
     provenance: dict[str, Any]
     digest: RunDigest | None
     variants: tuple[Variant, ...]
+    pooled: dict[str, tuple[dict[str, float], dict[str, int]]]
+    """Figures and counts of the summary, by variant."""
 
     def variant(self, part: str) -> tuple[Variant, str]:
         """The variant that `part` means, and the trial if it means a single one. Raises NoSuchPart."""
@@ -113,16 +115,23 @@ class Side(msgspec.Struct, frozen=True):
 
     def figures(self) -> dict[str, Cell]:
         """Every figure, by metric path."""
-        pooled = self.run.summary.get("systems", {}).get(self.variant.name) or {}
-        trials = self.trials()
-        if self.trial:
-            whole = {path: value for one in trials for path, value in one.figures.items()}
-            counts = {path: count for one in trials for path, count in one.counts.items()}
-        else:
-            whole, counts = dict(figures_in(pooled)), dict(counts_in(pooled))
-        told = [one.figures for one in trials] or ([whole] if self.repeats == 1 else [])
+        whole, counts, told = self._values()
         paths = dict.fromkeys([*whole, *(path for figures in told for path in figures)])
-        return {path: _cell(path, [figures.get(path) for figures in told], whole, counts) for path in paths}
+        return {path: _cell(path, whole, counts, told) for path in paths if ":" not in path}
+
+    def figure(self, path: str) -> Cell:
+        """One figure; one without a value where there is none."""
+        return _cell(path, *self._values())
+
+    def _values(self) -> tuple[Mapping[str, float], Mapping[str, int], Sequence[Mapping[str, float]]]:
+        """Figures and counts of all repeats pooled, and each repeat's figures."""
+        trials = self.trials()
+        told = [one.figures for one in trials]
+        if self.trial:
+            return (told[0], trials[0].counts, told) if trials else ({}, {}, [])
+        pooled = self.run.pooled.get(self.variant.name)
+        whole, counts = pooled if pooled else ({}, {})
+        return whole, counts, told or ([whole] if self.repeats == 1 else [])
 
     def samples(self) -> dict[str, Samples]:
         """Whole distributions, by name."""
@@ -155,6 +164,11 @@ def read_run(folder: RunFolder, digest: RunDigest | None = None, asked: Spec | N
         provenance=_table(folder, folder.provenance_file),
         digest=digest,
         variants=variants_of(spec, summary, folder.name),
+        pooled={
+            name: (dict(figures_in(told)), dict(counts_in(told)))
+            for name, told in (summary.get("systems") or {}).items()
+            if isinstance(told, dict)
+        },
     )
 
 
@@ -175,11 +189,11 @@ def variants_of(spec: Spec | None, summary: Mapping[str, Any], run: str) -> tupl
 
 
 def _cell(
-    path: str, repeats: list[float | None], whole: Mapping[str, float], counts: Mapping[str, int]
+    path: str, whole: Mapping[str, float], counts: Mapping[str, int], told: Sequence[Mapping[str, float]]
 ) -> Cell:
     head, _, last = path.rpartition(".")
     needed = _NEEDED.get(last, 1) if head in counts else 0
-    return cell_of(repeats, whole.get(path), counts.get(head), needed)
+    return cell_of([figures.get(path) for figures in told], whole.get(path), counts.get(head), needed)
 
 
 def _table(folder: RunFolder, path: Any) -> dict[str, Any]:

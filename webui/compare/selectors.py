@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from testbed.comparison.comparison import MOST_SIDES, RunDiff, compared
+from testbed.comparison.series import Sweep, sweep_of
 from testbed.comparison.sides import NoSuchPart, RunRead, Side, read_run
 from testbed.experiment.complaints import SpecError
 from testbed.experiment.reading import spec_from_bytes
@@ -80,6 +81,17 @@ def compare_sides(*, caller: Caller, told: Sequence[str], wait_s: float = 0.0) -
         found = [(run, read, name) for name in _first_of_each(read)] or found
     common = _common([read for _, read, _ in found])
     return [_side(run, read, part or common) for run, read, part in found]
+
+
+def compare_run(*, caller: Caller, run_id: str, wait_s: float = 0.0) -> tuple[Run, RunRead] | None:
+    """A run and all that its folder says, or None if it is not there or not theirs to read."""
+    run = runs.run_get(run_id=run_id[:40], caller=caller)
+    return None if run is None else (run, _read(run, wait_s))
+
+
+def compare_sweep(*, read: RunRead, x: str = "", y: str = "") -> Sweep:
+    """The figure `y` against the swept setting `x`. Raises testbed.comparison.series.NoSweep."""
+    return sweep_of(read, x, y)
 
 
 def _side(run: Run, read: RunRead, part: str) -> Compared:

@@ -1,0 +1,22 @@
+// @ts-check
+// What of the aligned timelines is on screen, and how an address says it. Pure.
+
+/** @typedef {{name: string, state: string, start: number, end: number, phases: {what: string, start: number, end: number}[], tokens: number[], pauses: [number, number][]}} Lane */
+/** @typedef {{letter: string, name: string, trial: string, requests: number, lanes: Lane[]}} SideLanes */
+
+/** @param {Lane[]} lanes @param {number} top @param {number} rows */
+export const pageOf = (lanes, top, rows) => lanes.slice(top, top + rows);
+
+/** When a request's first token was there. @param {Lane} lane */
+export const firstToken = (lane) => (lane.tokens.length ? lane.tokens[0] : null);
+
+/** In microseconds, which an address can bear. @param {{start: number, end: number}} view @param {number} top */
+export const viewText = (view, top) => `${Math.round(view.start / 1e3)}-${Math.round(view.end / 1e3)}-${top}`.replace(/^-/, "m");
+
+/** The view that an address keeps, or null where it keeps none that makes sense. @param {string} text */
+export function viewOf(text) {
+  const found = /^(m?)(\d{1,15})-(\d{1,15})-(\d{1,5})$/.exec(text);
+  if (!found) return null;
+  const start = Number(found[2]) * 1e3 * (found[1] ? -1 : 1), end = Number(found[3]) * 1e3;
+  return end > start ? { start, end, top: Number(found[4]) } : null;
+}
