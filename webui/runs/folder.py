@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_left
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,12 @@ def trials_of(run_id: str) -> list[str]:
     except (OSError, RunFolderError):
         return []
     return [name for name in names if TRIAL.match(name)]
+
+
+def trials_begun(run_id: str, trials: list[str]) -> int:
+    """How many of `trials`, in their order, have begun to log. A look at a few of them: they run one after the other."""
+    root = folder_of(run_id) / "trials"
+    return bisect_left(trials, 1, key=lambda label: 0 if any((root / label / "events").glob("*.jsonl")) else 1)
 
 
 def trial_folder(run_id: str, trial: str) -> Path:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
-from django.urls import reverse
+from django.urls import NoReverseMatch, reverse
 
-from testbed.events.schema import AnyEvent
 from testbed.metrics.thresholds import THRESHOLDS
+from webui.accounts.callers import Caller
 from webui.runs.facts import run_facts
+from webui.runs.levels import LEVELS
 from webui.runs.models import Run
 from webui.runs.specs import SpecFault, read_spec
-
-LEVELS: dict[str, str] = {
-    str(event.__struct_config__.tag): event.level for event in get_args(AnyEvent) if event.level != "info"
-}
-"""Level of each kind of event that is not simply information, from the one schema."""
 
 LIMITS: list[dict[str, Any]] = [
     {
@@ -30,11 +26,11 @@ LIMITS: list[dict[str, Any]] = [
 ]
 
 
-def page_facts(run: Run, trial: str, plan: dict[str, Any]) -> dict[str, Any]:
+def page_facts(run: Run, trial: str, plan: dict[str, Any], caller: Caller) -> dict[str, Any]:
     """One object, read by static/page/run.js."""
     trial_query = f"?trial={trial}" if trial else ""
     return {
-        "run": {**run_facts(run), "summary": run.summary or None},
+        "run": {**run_facts(run, caller), "summary": run.summary or None},
         "trial": trial,
         "plan": plan_facts(plan),
         "expectations": _expectations(run),
@@ -43,7 +39,18 @@ def page_facts(run: Run, trial: str, plan: dict[str, Any]) -> dict[str, Any]:
         "stream": f"/ws/runs/{run.pk}{trial_query}",
         "api": reverse("api:run", args=[run.pk]),
         "files": reverse("run-files", args=[run.pk]) + trial_query,
+        "log": reverse("run-log", args=[run.pk]),
+        "queue": reverse("run-queue", args=[run.pk]),
+        "pack": _address("run-pack", run, trial_query),
+        "story": _address("run-story", run, trial_query),
     }
+
+
+def _address(name: str, run: Run, query: str) -> str:
+    try:
+        return reverse(name, args=[run.pk]) + query
+    except NoReverseMatch:
+        return ""
 
 
 def _expectations(run: Run) -> int:

@@ -1,35 +1,48 @@
-"""Pages of runs: the list, the live page of one run, its files."""
+"""Pages of runs: the live page of one run, its files."""
 
 from __future__ import annotations
 
-from typing import Any, cast
-from urllib.parse import urlencode
+from typing import Any
 
 from django.contrib import messages
-from django.db.models import QuerySet
-from django.http import FileResponse, Http404, HttpRequest, HttpResponse, HttpResponseBase
+from django.http import FileResponse, Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import redirect, render
+from django.urls import NoReverseMatch, reverse
 from django.views.decorators.http import require_POST, require_safe
 
 from webui.accounts.callers import caller_of
-from webui.accounts.models import User
+from webui.accounts.roles import Right
 from webui.headers import REPORT_POLICY
 from webui.runs import selectors, services
-from webui.runs.access import may_cancel
+from webui.runs.access import may_cancel, may_change
+from webui.runs.archive import archive
+from webui.runs.evidence import evidence_of
 from webui.runs.exports import FORMATS, ExportFault, export_run
-from webui.runs.folder import download_path, downloads_of, plan_of, trial_folder, trials_of
-from webui.runs.models import Backend, Run
+from webui.runs.facts import queue_facts
+from webui.runs.folder import (
+    LONGEST_SUMMARY,
+    download_path,
+    downloads_of,
+    folder_of,
+    plan_of,
+    read_json,
+    trial_folder,
+    trials_of,
+)
+from webui.runs.levels import ORDER
+from webui.runs.logsearch import Place, Wanted, search_log, whole_log
+from webui.runs.models import Run
 from webui.runs.page import page_facts
-from webui.runs.states import Outcome, State
-from webui.runs.surroundings import surroundings_of
+from webui.runs.sending import in_pieces, together
+from webui.runs.trials import system_rows, trial_rows
 
-PAGE = 50
 CONTENT_TYPES = {
     ".html": "text/html; charset=utf-8",
     ".json": "application/json",
     ".jsonl": "application/x-ndjson",
     ".toml": "text/plain; charset=utf-8",
     ".pcap": "application/vnd.tcpdump.pcap",
+    ".zip": "application/zip",
 }
 
 
@@ -40,95 +53,96 @@ def _find(request: HttpRequest, run_id: str) -> Run:
     return run
 
 
-def _filters(request: HttpRequest) -> dict[str, str]:
-    """The filters of the address; values that no list knows are dropped, not refused."""
-    told = request.GET
-    allowed = {
-        "state": ["active", *State],
-        "outcome": list(Outcome),
-        "on": Backend.values,
-        "mine": ["1"],
-    }
-    filters = {name: told.get(name, "") for name in allowed if told.get(name, "") in allowed[name]}
-    filters["text"] = told.get("text", "").replace("\x00", "")[:100]
-    return {name: value for name, value in filters.items() if value}
-
-
-def _filtered(request: HttpRequest, filters: dict[str, str]) -> QuerySet[Run]:
-    runs = selectors.run_list(
-        caller=caller_of(request),
-        state=filters.get("state", ""),
-        outcome=filters.get("outcome", ""),
-        backend=filters.get("on", ""),
-        owner=cast(User, request.user) if filters.get("mine") else None,
-        text=filters.get("text", ""),
-    )
-    return runs.defer("spec", "summary")
-
-
-@require_safe
-def run_list(request: HttpRequest) -> HttpResponse:
-    """All runs, filtered and paged by the address."""
-    filters = _filters(request)
-    runs = _filtered(request, filters)
-    before = selectors.run_get(run_id=request.GET.get("before", "")[:40], caller=caller_of(request))
-    if before is not None:
-        runs = selectors.run_list_before(runs=runs, run=before)
-    page = list(runs[: PAGE + 1])
-    context = {
-        "section": "runs",
-        "runs": page[:PAGE],
-        "next": page[PAGE - 1].pk if len(page) > PAGE else None,
-        "before": before,
-        "filters": filters,
-        "filtered": bool(filters),
-        "query": urlencode(filters),
-        "states": ["active", *State],
-        "outcomes": list(Outcome),
-        "backends": Backend.choices,
-    }
-    return render(request, "runs/list.html", context)
-
-
-@require_safe
-def run_table(request: HttpRequest) -> HttpResponse:
-    """The newest rows of the list, for a page that refreshes itself."""
-    filters = _filters(request)
-    limit = request.GET.get("limit", "")
-    rows = int(limit) if limit.isascii() and limit.isdecimal() and len(limit) < 4 else PAGE
-    runs = _filtered(request, filters)[: max(1, min(rows, PAGE))]
-    return render(request, "runs/table.html", {"runs": runs, "filtered": bool(filters)})
-
-
 @require_safe
 def run(request: HttpRequest, run_id: str) -> HttpResponse:
     """One run, live."""
     found = _find(request, run_id)
     if found.pk != run_id:
         return redirect("run", run_id=found.pk)
+    caller = caller_of(request)
     trials = trials_of(found.pk)
-    trial = request.GET.get("trial", "")
-    if trial not in trials:
-        trial = trials[0] if trials else ""
+    trial = _trial(request, trials) or (trials[0] if trials else "")
     plan = plan_of(trial_folder(found.pk, trial))
+    summary = _summary(found)
     context = {
         "section": "runs",
         "run": found,
         "trials": trials,
         "trial": trial,
-        "plan": plan,
-        "may_cancel": may_cancel(caller_of(request), found),
-        "page": page_facts(found, trial, plan),
-        "surroundings": surroundings_of(found.pk) if found.is_finished else [],
+        "trial_rows": trial_rows(summary, trials),
+        "system_rows": system_rows(summary) if trials else [],
+        "sweep_url": _sweep_url(found, summary),
+        "may_cancel": may_cancel(caller, found),
+        "may_change": may_change(caller, found),
+        "may_start": caller.may(Right.START),
+        "page": page_facts(found, trial, plan, caller),
+        "evidence": evidence_of(summary),
         **_files(found, trial),
     }
     return render(request, "runs/run.html", context)
 
 
+def _trial(request: HttpRequest, trials: list[str]) -> str:
+    """The trial of the address, if the run has it."""
+    trial = request.GET.get("trial", "")
+    return trial if trial in trials else ""
+
+
+def _summary(found: Run) -> dict[str, Any]:
+    """The whole summary of a finished run; what the row has of it may be shortened."""
+    if not found.is_finished:
+        return {}
+    return read_json(folder_of(found.pk) / "summary.json", limit=LONGEST_SUMMARY) or {}
+
+
+def _sweep_url(found: Run, summary: dict[str, Any]) -> str:
+    """The sweep's chart among the pages of comparisons; empty where nothing was swept."""
+    trials = summary.get("trials")
+    if not isinstance(trials, list) or not any(isinstance(row, dict) and row.get("point") for row in trials):
+        return ""
+    try:
+        return f"{reverse('compare-sweep')}?run={found.pk}"
+    except NoReverseMatch:
+        return ""
+
+
 @require_safe
-def run_surroundings(request: HttpRequest, run_id: str) -> HttpResponse:
-    """The host's part, neighbours and recovery, as a part of the page; fetched when the run ends."""
-    return render(request, "runs/surroundings.html", {"surroundings": surroundings_of(_find(request, run_id).pk)})
+def run_evidence(request: HttpRequest, run_id: str) -> HttpResponse:
+    """What the summary has beyond latencies, as a part of the page; fetched when the run ends."""
+    return render(request, "runs/evidence.html", {"evidence": evidence_of(_summary(_find(request, run_id)))})
+
+
+@require_safe
+def run_log(request: HttpRequest, run_id: str) -> HttpResponseBase:
+    """Lines of the whole log, newest first; with `download` every line that fits, in order, as it was written."""
+    found = _find(request, run_id)
+    events = trial_folder(found.pk, _trial(request, trials_of(found.pk))) / "events"
+    told = request.GET
+    level = told.get("level", "debug")
+    wanted = Wanted(level if level in ORDER else "debug", told.get("node", "")[:100], told.get("text", "")[:100])
+    if told.get("download"):
+        lines = together(whole_log(events, wanted))
+        return in_pieces(lines, content_type=CONTENT_TYPES[".jsonl"], filename=f"{found.label}-log.jsonl")
+    try:
+        before = Place.parse(told["before"]) if told.get("before") else None
+    except ValueError as fault:
+        return JsonResponse({"error": {"code": "bad_place", "message": f"before: {fault}."}}, status=400)
+    lines_found = search_log(events, wanted, before=before)
+    older = None if lines_found.older is None else str(lines_found.older)
+    return JsonResponse({"events": lines_found.events, "older": older})
+
+
+@require_safe
+def run_archive(request: HttpRequest, run_id: str) -> HttpResponseBase:
+    """Every file that may be fetched, as one zip."""
+    found = _find(request, run_id)
+    return in_pieces(archive(found.pk), content_type=CONTENT_TYPES[".zip"], filename=f"{found.pk}.zip")
+
+
+@require_safe
+def run_queue(request: HttpRequest, run_id: str) -> HttpResponse:
+    """What a queued run waits for, for a page that asks now and then."""
+    return JsonResponse(queue_facts(_find(request, run_id), caller_of(request)))
 
 
 @require_POST
@@ -153,8 +167,7 @@ def _files(found: Run, trial: str) -> dict[str, Any]:
 def run_files(request: HttpRequest, run_id: str) -> HttpResponse:
     """The list of files, as a part of the page; fetched again when the run ends."""
     found = _find(request, run_id)
-    trial = request.GET.get("trial", "")
-    trial = trial if trial in trials_of(found.pk) else ""
+    trial = _trial(request, trials_of(found.pk))
     return render(request, "runs/files.html", {"run": found, "trial": trial, **_files(found, trial)})
 
 
@@ -193,4 +206,3 @@ def run_export(request: HttpRequest, run_id: str, form: str) -> HttpResponse:
         content_type=export.content_type,
         headers={"Content-Disposition": f'attachment; filename="{found.label}-{export.name}"'},
     )
-

@@ -79,6 +79,20 @@ def fidelity(run: Run) -> SafeString:
     return _mark(tone, name, run.fidelity)
 
 
+@register.simple_tag
+def outcome_mark(outcome: str) -> SafeString:
+    """An outcome by itself, as of one trial."""
+    tone, name = OUTCOMES.get(outcome, ("idle", "idle"))
+    return _mark(tone, name, outcome or "not judged")
+
+
+@register.simple_tag
+def verdict_mark(verdict: str) -> SafeString:
+    """A fidelity verdict by itself, as of one trial."""
+    tone, name = FIDELITIES.get(verdict, ("idle", "idle"))
+    return _mark(tone, name, verdict or "not judged")
+
+
 @register.filter
 def size(value: int) -> str:
     """Bytes for people."""

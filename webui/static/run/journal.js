@@ -1,14 +1,13 @@
 // @ts-check
-// The log as people read it: one line an event, with a level. Levels come from the schema (the page brings the table);
-// events that come thousands at a time are for "everything" only, whatever their level.
+// The log as people read it: one line an event, with a level. Levels come from the schema (the page brings the table,
+// webui/runs/levels.py); events that come thousands at a time are for "everything" only, whatever their level.
 
 /** @typedef {{t: number, node: string, seq: number, level: string, type: string, text: string}} Line */
 
 export const LEVELS = ["debug", "info", "warning", "error"];
-const QUIET = new Set(["slot.sought", "slot.found", "slot.claimed", "slot.moved", "prompt.written", "request.tokenised",
-  "graph.selected", "graph.launched", "tokens.sampled", "tokens.published", "tokens.read", "tokens.detokenised",
-  "tokens.streamed", "token.received", "batch.changed", "window.relaunched", "request.arrived", "request.served"]);
-const KEPT = 4000;
+/** How many lines are kept, the newest ones; packs bring as many (webui/runs/packing.py). */
+export const KEPT = 4000;
+const LONGEST = 2000;
 
 export class Journal {
   /** @param {Record<string, string>} levels Level by event type, where it is not "info". */
@@ -16,20 +15,29 @@ export class Journal {
     this.levels = levels;
     /** @type {Record<string, Line[]>} */ this.lines = { debug: [], info: [] };
     this.version = 0;
+    /** Who has written. @type {Set<string>} */ this.nodes = new Set();
     /** @type {Map<string, {since: number, times: number, worst: number, line: Line | null}>} */ this.late = new Map();
     /** How many lines of each level there were in all. @type {Record<string, number>} */ this.counts = {};
   }
 
   /** @param {import("./order.js").Event} event */
   take(event) {
-    const level = this.levelOf(event);
+    const level = levelOf(event, this.levels);
     this.counts[level] = (this.counts[level] ?? 0) + 1;
     if (event.type === "clock.late" && this.#again(event)) return;
-    const line = { t: event.t, node: event.node, seq: event.seq, level, type: event.type, text: wordsOf(event) };
+    this.nodes.add(event.node);
+    const line = lineOf(event, this.levels);
     const late = event.type === "clock.late" && this.late.get(event.node);
     if (late && !late.line) late.line = line;
     keep(this.lines.debug, line);
     if (level !== "debug") { keep(this.lines.info, line); this.version++; }
+  }
+
+  /** An event of a pack that lies behind the newest `KEPT` lines. @param {import("./order.js").Event} event */
+  old(event) {
+    if (levelOf(event, this.levels) !== "debug") { this.take(event); return; }
+    this.nodes.add(event.node);
+    this.counts.debug = (this.counts.debug ?? 0) + 1;
   }
 
   /** Counts the lines that a pack leaves out: the oldest of those that only "everything" shows. @param {import("./pack.js").Pack} pack */
@@ -37,6 +45,7 @@ export class Journal {
     const elided = Object.values(pack.head.elided).reduce((sum, count) => sum + count, 0);
     const brought = pack.head.tables.reduce((/** @type {number} */ sum, /** @type {any} */ table) => sum + (table.logged ? table.n : 0), 0);
     this.counts.debug = (this.counts.debug ?? 0) + elided - brought;
+    for (const node of Object.keys(pack.head.seqs)) this.nodes.add(node);
     this.version++;
   }
 
@@ -54,29 +63,38 @@ export class Journal {
     return true;
   }
 
-  /** @param {import("./order.js").Event} event */
-  levelOf(event) {
-    if (event.type === "line.logged") return LEVELS.includes(event.severity) ? event.severity : "info";
-    if (event.type === "node.stopped" && event.code !== 0) return "error";
-    if (event.type === "run.finished" && event.outcome === "errored") return "error";
-    if (event.type === "fidelity.judged" && event.verdict !== "faithful") return "warning";
-    const level = this.levels[event.type] ?? "info";
-    return level === "info" && QUIET.has(event.type) ? "debug" : level;
-  }
-
-  /** Newest first: lines of at least `level` that contain `text`. @param {string} level @param {string} text @param {number} limit */
-  read(level, text, limit) {
-    const least = LEVELS.indexOf(level), wanted = text.toLowerCase();
+  /** Newest first: lines of at least `level`, of one node or all. @param {string} level @param {string} node @param {number} limit */
+  read(level, node, limit) {
+    const least = LEVELS.indexOf(level);
     const lines = least === 0 ? this.lines.debug : this.lines.info;
     const found = [];
     for (let place = lines.length - 1; place >= Math.max(0, lines.length - KEPT) && found.length < limit; place--) {
       const line = lines[place];
       if (LEVELS.indexOf(line.level) < least) continue;
-      if (wanted && !`${line.type} ${line.node} ${line.text}`.toLowerCase().includes(wanted)) continue;
+      if (node && line.node !== node) continue;
       found.push(line);
     }
     return found;
   }
+}
+
+/** The level at which an event is shown; webui.runs.levels has the same cases. @param {import("./order.js").Event} event @param {Record<string, string>} levels */
+export function levelOf(event, levels) {
+  if (event.type === "line.logged") return LEVELS.includes(event.severity) ? event.severity : "info";
+  if (event.type === "node.stopped" && event.code !== 0) return "error";
+  if (event.type === "run.finished" && event.outcome === "errored") return "error";
+  if (event.type === "fidelity.judged" && event.verdict !== "faithful") return "warning";
+  return levels[event.type] ?? "info";
+}
+
+/** @param {import("./order.js").Event} event @param {Record<string, string>} levels @returns {Line} */
+export function lineOf(event, levels) {
+  return { t: event.t, node: event.node, seq: event.seq, level: levelOf(event, levels), type: event.type, text: cut(wordsOf(event)) };
+}
+
+/** A line of megabytes is cut with a mark: it would stop the page, and the file has it whole. @param {string} text */
+function cut(text) {
+  return text.length <= LONGEST ? text : `${text.slice(0, LONGEST)} … (${text.length - LONGEST} characters more, in the file)`;
 }
 
 /** @param {Line[]} lines @param {Line} line */
@@ -121,6 +139,15 @@ const WORDS = {
   "lanes.applied": (e) => `${e.port} set to ${gbit(e.setting_bits_per_s)}, ${e.classes.length} classes read back`,
   "capture.finished": (e) => `${e.file}, ${e.packets} packets`,
   "fidelity.judged": (e) => e.reasons.length ? `${e.verdict}: ${e.reasons.join("; ")}` : e.verdict,
+  "turn.stage": (e) => `${e.turn}: ${e.stage}${e.detail ? `, ${e.detail}` : ""}`,
+  "turn.placed": (e) => `${e.turn} on ${e.prefill_node}.${e.prefill_engine} and ${e.decode_node}.${e.decode_engine}, ${e.hit_tokens} of ${e.prompt_tokens} tokens hit, waited ${ms(e.waited)}`,
+  "turn.replaced": (e) => `${e.turn}: ${e.reason}${e.again ? ", back in the queue" : ", failed for good"}`,
+  "path.chosen": (e) => `${e.turn}: ${e.path} path; read queues ${e.prefill_queue} and ${e.decode_queue} tokens`,
+  "agent.started": (e) => `${e.agent}, ${e.turns} turns`,
+  "agent.finished": (e) => `${e.agent} ${e.outcome} after ${e.turns} turns in ${ms(e.duration)}`,
+  "node.lost": (e) => `${e.lost} does not answer any more, found by ${e.found_by}`,
+  "prefix.reused": (e) => `request ${e.request}: ${e.cached_tokens} of ${e.prompt_tokens} prompt tokens were cached`,
+  "host.changed": (e) => `${e.what}: ${e.detail}`,
   "hardware.engaged": (e) => `${e.place} is ${e.device}${e.facts.length ? ` (${e.facts.join(", ")})` : ""}`,
 };
 

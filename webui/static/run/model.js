@@ -1,10 +1,12 @@
 // @ts-check
 // All folds of one run, fed in the one order. Nothing here knows the page.
 
+import { CourseFold } from "./courses.js";
 import { FidelityFold } from "./fidelity.js";
-import { Journal } from "./journal.js";
+import { Journal, KEPT } from "./journal.js";
 import { ExchangeFold } from "./latency.js";
 import { LaunchFold, LinkFold } from "./machine.js";
+import { MomentFold } from "./moments.js";
 import { Reorderer } from "./order.js";
 import { TrackFold, lanesOf } from "./requests.js";
 import { RingFold } from "./ring.js";
@@ -22,7 +24,9 @@ export class Model {
     this.links = new LinkFold();
     this.fidelity = new FidelityFold(tables.limits);
     this.journal = new Journal(tables.levels);
-    this.folds = [this.exchanges, this.tracks, this.turns, this.ring, this.launches, this.links, this.fidelity, this.journal];
+    this.courses = new CourseFold();
+    this.moments = new MomentFold();
+    this.folds = [this.exchanges, this.tracks, this.turns, this.ring, this.launches, this.links, this.fidelity, this.courses, this.moments];
     /** The last moment anything was heard of. */ this.now = 0;
     this.events = 0;
     this.started = false;
@@ -42,13 +46,18 @@ export class Model {
   /** Folds what is complete; true if there was something. @param {number} clock @param {boolean} ended */
   advance(clock, ended) {
     const ready = ended ? this.order.finish() : this.order.release(clock);
-    for (const event of ready) this.#fold(event);
+    for (const event of ready) { this.#fold(event); this.journal.take(event); }
     return ready.length > 0;
   }
 
   /** A pack of the run up to its cursor, into a model that has seen nothing yet. @param {import("./pack.js").Pack} pack */
   load(pack) {
-    pack.replay((event, logged) => { if (logged) this.journal.take(event); else this.#fold(event); });
+    // Lines that only "everything" shows are put into words for the newest alone.
+    let older = pack.lines - KEPT;
+    pack.replay((event, logged) => {
+      if (older-- > 0) this.journal.old(event); else this.journal.take(event);
+      if (!logged) this.#fold(event);
+    });
     for (const fold of [this.exchanges, this.tracks, this.fidelity]) fold.load(pack);
     this.journal.skip(pack);
     this.events = pack.head.events;

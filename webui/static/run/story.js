@@ -1,9 +1,12 @@
 // @ts-check
-// One request's story: in a line below the timeline, and whole, with its text and the thirteen steps.
+// One request's story: in a line below the timeline, and whole: where its time went, its text, its steps or stages, its
+// hops, its gaps (tale.js has them as data).
 
+import { decodeLines } from "./chunk.js";
 import { make } from "./dom.js";
 import { count, millis, several, span } from "./format.js";
 import { RINGLESS_STEP_WORDS, STEP_WORDS } from "./requests.js";
+import { taleOf } from "./tale.js";
 import { label } from "./timeline.js";
 
 const SAMPLE = 90;
@@ -52,38 +55,141 @@ export function tellBrief(box, lane, open, toggle) {
   box.replaceChildren(id, make("span", { class: "txt" }, inBrief(lane), sample), button);
 }
 
-/** @param {HTMLElement} box @param {import("./requests.js").Lane} lane */
-export function tellWhole(box, lane) {
-  if (lane.turn) return tellTurn(box, lane, lane.turn);
-  const said = textOf(lane);
-  const facts = [lane.name && `client's name ${lane.name}`, lane.promptTokens && `${several(lane.promptTokens, "prompt token")}`,
-    lane.maxTokens && `at most ${count(lane.maxTokens)} out`, `sent at ${(lane.start / 1e9).toFixed(3)} s`].filter(Boolean).join(", ");
+const AGAIN_MS = 2000;
+
+export class Story {
+  /** @param {HTMLElement} box @param {string} address Where the events of one request are; empty where the server has no such place.
+   * @param {{step: (by: number) => void, show: (t: number) => void, close: () => void}} on */
+  constructor(box, address, on) {
+    this.box = box;
+    this.address = address;
+    this.on = on;
+    /** Whose events these are. */ this.key = "";
+    /** @type {import("./order.js").Event[]} */ this.events = [];
+    this.told = "";
+    this.askedAt = -Infinity;
+    this.asked = "";
+  }
+
+  /** Shows the request; its own events are asked for once it has ended, or now and then while it runs. @param {import("./requests.js").Lane} lane */
+  tell(lane) {
+    if (lane.key !== this.key) { this.key = lane.key; this.events = []; this.askedAt = -Infinity; this.asked = ""; this.told = ""; }
+    const version = `${lane.key} ${lane.state} ${lane.tokens.length} ${this.events.length} ${lane.turn?.stages.length ?? 0} ${Math.floor(lane.end / 1e9)}`;
+    if (version !== this.told) { this.told = version; this.#show(lane); }
+    const asked = `${lane.key} ${lane.state}`;
+    if (!this.address || asked === this.asked && lane.state !== "running" || performance.now() - this.askedAt < AGAIN_MS && asked === this.asked) return;
+    this.asked = asked;
+    this.askedAt = performance.now();
+    void this.#ask(lane);
+  }
+
+  /** @param {import("./requests.js").Lane} lane */
+  async #ask(lane) {
+    const address = new URL(this.address, location.href);
+    if (lane.request !== null) address.searchParams.set("request", String(lane.request));
+    if (lane.name) address.searchParams.set("name", lane.name);
+    try {
+      const answer = await fetch(address);
+      if (!answer.ok || lane.key !== this.key) return;
+      this.events = decodeLines((await answer.text()).trimEnd()).events;
+      this.tell(lane);
+    } catch { /* what the page knows by itself stays */ }
+  }
+
+  /** @param {import("./requests.js").Lane} lane */
+  #show(lane) {
+    const tale = taleOf(lane, this.events), focus = this.box.contains(document.activeElement) ? document.activeElement?.textContent : null;
+    const scrolled = this.box.querySelector(".said")?.scrollTop ?? 0;
+    this.box.replaceChildren(this.#bar(lane, tale), make("div", {}, ...spent(tale), ...said(tale), ...this.#gaps(tale)),
+      make("div", {}, ...(lane.turn ? where(tale) : steps(lane)), ...hops(tale, lane)));
+    const text = this.box.querySelector(".said");
+    if (text) text.scrollTop = scrolled;
+    if (focus) /** @type {HTMLElement | undefined} */ ([...this.box.querySelectorAll("button")].find((one) => one.textContent === focus))?.focus();
+  }
+
+  /** @param {import("./requests.js").Lane} lane @param {import("./tale.js").Tale} tale */
+  #bar(lane, tale) {
+    const button = (/** @type {string} */ words, /** @type {() => void} */ act) => {
+      const made = make("button", { class: "btn", type: "button" }, words);
+      made.addEventListener("click", act);
+      return made;
+    };
+    const copy = button("Copy as JSON", async () => {
+      try { await navigator.clipboard.writeText(JSON.stringify(tale, null, 1)); copy.textContent = "Copied"; } catch { copy.textContent = "The browser does not allow it"; }
+      setTimeout(() => { copy.textContent = "Copy as JSON"; }, 2000);
+    });
+    return make("div", { class: "storybar" }, make("h3", {}, `${label(lane)}${lane.name && lane.request !== null ? `, ${lane.name}` : ""}`), make("span", { class: "sp" }),
+      button("Previous", () => this.on.step(-1)), button("Next", () => this.on.step(1)), copy, button("Close", () => this.on.close()));
+  }
+
+  /** @param {import("./tale.js").Tale} tale */
+  #gaps(tale) {
+    if (!tale.gaps.length) return [];
+    const items = tale.gaps.map((gap) => {
+      const jump = make("button", { class: "linkish", type: "button" }, `${(gap.at_ms / 1e3).toFixed(3)} s`);
+      jump.addEventListener("click", () => this.on.show(gap.at_ms * 1e6));
+      return make("li", {}, `${millis(gap.ms)} ms before token ${gap.token}, from `, jump);
+    });
+    return [make("h3", {}, "Longest gaps"), make("ul", { class: "gaps" }, ...items)];
+  }
+}
+
+/** Where its time went, as a bar and in words. @param {import("./tale.js").Tale} tale */
+function spent(tale) {
+  const bar = make("div", { class: "stagebar", "aria-hidden": "true" }), items = tale.shares.map((share, place) => {
+    const part = make("i", { class: `k${place % 6}` });
+    part.style.flexGrow = String(share.percent);
+    bar.append(part);
+    return make("li", {}, make("i", { class: `k${place % 6}`, "aria-hidden": "true" }), `${share.stage} `, make("b", {}, `${share.percent.toFixed(share.percent < 10 ? 1 : 0)} %`), ` ${millis(share.ms)} ms`);
+  });
+  const whole = `${millis(tale.took_ms)} ms${tale.state === "running" ? " so far" : ""}, sent at ${(tale.sent_ms / 1e3).toFixed(3)} s${tale.ttft_ms === null ? "" : `, first token after ${millis(tale.ttft_ms)} ms`}${tale.pauses ? `, paused ${tale.pauses === 1 ? "once" : `${tale.pauses} times`}` : ""}`;
+  return [make("h3", {}, "Where its time went"), make("p", { class: "mut" }, `${whole}.`), bar, make("ul", { class: "shares" }, ...items),
+    ...(tale.notes.length ? [make("p", { class: "mut" }, `${tale.notes.join("; ")}.`)] : [])];
+}
+
+/** @param {import("./tale.js").Tale} tale */
+function said(tale) {
+  const facts = [tale.prompt_tokens && several(tale.prompt_tokens, "prompt token"), tale.max_tokens && `at most ${count(tale.max_tokens)} out`, tale.state === "failed" ? tale.reason : tale.reason && `ended by ${tale.reason}`].filter(Boolean).join(", ");
+  if (!tale.text.length) return tale.path || tale.placed ? [] : [make("h3", {}, "What it said"), make("p", { class: "mut" }, `No text yet. ${facts}.`)];
+  const pieces = tale.text.map(({ first, text, ms }, place) => {
+    const before = place ? tale.text[place - 1].ms : null;
+    return make("span", { title: `token ${first + 1}${ms === null ? "" : `, ${millis(ms)} ms after sending${before === null ? "" : `, ${millis(ms - before)} ms after the last`}`}` }, text);
+  });
+  return [make("h3", {}, "What it said"), make("div", { class: "said", tabindex: "0", role: "region", "aria-label": "Text of the answer" }, ...pieces),
+    make("p", { class: "sm mut" }, `${facts}. Point at a word for its time. The text is drawn from a Markov model: synthetic, not a language model's.`)];
+}
+
+/** The numbered steps of Blink's figure. @param {import("./requests.js").Lane} lane */
+function steps(lane) {
   const ringless = lane.slot === null && Boolean(lane.track?.steps.has(7));
   const rows = (ringless ? RINGLESS_STEP_WORDS : STEP_WORDS).map(([step, words]) => {
     const times = lane.track?.steps.get(step);
-    return make("tr", {}, make("td", { class: "num" }, String(step)), make("td", {}, words),
-      make("td", { class: "num" }, times ? `+${millis((times.first - lane.start) / 1e6)}` : "–"),
-      make("td", { class: "num" }, times && times.count > 1 ? `+${millis((times.last - lane.start) / 1e6)}` : ""),
-      make("td", { class: "num" }, times ? `${count(times.count)} ×` : ""));
+    return [String(step), words, times ? `+${millis((times.first - lane.start) / 1e6)}` : "–", times && times.count > 1 ? `+${millis((times.last - lane.start) / 1e6)}` : "", times ? `${count(times.count)} ×` : ""];
   });
-  const head = ["Step", "What happened", "First, ms", "Last, ms", "Times"].map((words, place) => make("th", place === 1 ? {} : { class: "num" }, words));
-  const scroll = said ? make("div", { class: "said", tabindex: "0", "aria-label": "Text of the answer" }, said) : make("p", { class: "mut" }, "No text yet.");
-  box.replaceChildren(
-    make("div", {}, make("h3", {}, "What it said"), scroll, make("p", { class: "sm mut" }, facts + ". The text is drawn from a Markov model: synthetic, not a language model's.")),
-    make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "The steps of the request" }, make("h3", {}, ringless ? "Its steps, as numbered in Blink's figure" : "The thirteen steps of Blink's figure"), make("table", {}, make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...rows))));
+  return table(ringless ? "Its steps, as numbered in Blink's figure" : "The thirteen steps of Blink's figure", ["#Step", "What happened", "#First, ms", "#Last, ms", "#Times"], rows);
 }
 
-/** An agent's turn has no text; it has a place, a read path and stages. @param {HTMLElement} box @param {import("./requests.js").Lane} lane @param {import("./turns.js").Turn} turn */
-function tellTurn(box, lane, turn) {
-  const facts = [turn.placed && `placed on ${turn.placed}`, `${count(turn.hitTokens)} of ${several(turn.promptTokens || lane.promptTokens, "prompt token")} hit`,
-    turn.path && (turn.path === "none" ? "nothing to read" : `read path ${turn.path}`), `sent at ${(lane.start / 1e9).toFixed(3)} s`].filter(Boolean).join(", ");
-  const rows = turn.stages.map(({ stage, t, node }, place) => {
-    const after = turn.stages[place + 1]?.t;
-    return make("tr", {}, make("td", {}, stage), make("td", { class: "mono" }, node), make("td", { class: "num" }, `+${millis((t - lane.start) / 1e6)}`),
-      make("td", { class: "num" }, after === undefined ? "" : millis((after - t) / 1e6)));
-  });
-  const head = ["Stage", "Node", "Since sending, ms", "Lasted, ms"].map((words, place) => make("th", place < 2 ? {} : { class: "num" }, words));
-  box.replaceChildren(
-    make("div", {}, make("h3", {}, "Where it went"), make("p", { class: "mut" }, `${facts}.`)),
-    make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Stages of the turn" }, make("h3", {}, "Stages of the turn"), make("table", {}, make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...rows))));
+/** Where a turn went, and which side read its KV, and why. @param {import("./tale.js").Tale} tale */
+function where(tale) {
+  const path = tale.path === "none" ? "Nothing to read" : tale.path ? `Its KV was read by the ${tale.path} path` : "Its read path is not chosen yet";
+  const words = [tale.placed && `Placed on ${tale.placed}.`, `${count(tale.hit_tokens)} of ${several(tale.prompt_tokens, "prompt token")} hit.`,
+    `${path}${tale.why ? `: ${tale.why}` : ""}.`, tale.blocks && `${tale.blocks}.`].filter(Boolean).join(" ");
+  return [make("h3", {}, "Where it went"), make("p", { class: "mut" }, words)];
+}
+
+/** Stages and hops of a turn. @param {import("./tale.js").Tale} tale @param {import("./requests.js").Lane} lane */
+function hops(tale, lane) {
+  const stages = (lane.turn?.stages ?? []).map(({ stage, t, node }, place, all) => [stage, node, `+${millis((t - lane.start) / 1e6)}`, all[place + 1] ? millis((all[place + 1].t - t) / 1e6) : ""]);
+  const rows = tale.hops.map((hop) => [hop.hop, hop.ends.length > 2 ? `${hop.ends[0]} and ${hop.ends.length - 1} more` : hop.ends.join(", "), count(hop.transfers), count(hop.blocks), `${(hop.bytes / 1e6).toFixed(1)}`,
+    `+${millis((hop.first - lane.start) / 1e6)}`, `+${millis((hop.last - lane.start) / 1e6)}`]);
+  return [...(stages.length ? table("Stages of the turn", ["Stage", "Node", "#Since sending, ms", "#Lasted, ms"], stages) : []),
+    ...(rows.length ? table("Hops of its KV", ["Hop", "From and to", "#Transfers", "#Blocks", "#MB", "#Began, ms", "#Ended, ms"], rows) : [])];
+}
+
+/** @param {string} title @param {string[]} heads One that starts with # holds figures. @param {string[][]} rows */
+function table(title, heads, rows) {
+  const kind = (/** @type {number} */ place) => heads[place].startsWith("#") ? { class: "num" } : {};
+  const head = heads.map((words, place) => make("th", { scope: "col", ...kind(place) }, words.replace("#", "")));
+  const body = rows.map((row) => make("tr", {}, ...row.map((words, place) => make("td", kind(place), words))));
+  return [make("h3", {}, title), make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": title }, make("table", {}, make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...body)))];
 }

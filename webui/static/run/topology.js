@@ -1,18 +1,23 @@
 // @ts-check
-// The plan's network as a picture: fabrics as bars, nodes between them, links whose width and number are their load.
+// The plan's network: fabrics as bars, nodes between them, links whose width and number are their load. Nodes of one row
+// stand in as many lines as they need, so that sixteen of them stay readable; beside the picture there is always a table
+// with the same figures, which is what narrow screens show.
 
+import { make, say } from "./dom.js";
 import { rate } from "./format.js";
 
 const SVG = "http://www.w3.org/2000/svg";
-/** Room for the ports that a node has on one fabric. */
-const PORTS_WIDE = 48;
-const WIDE = 520, NARROW = 340, BAR = 26, NODE_H = 40, LINK = 46;
+const NARROW = 440, BAR = 26, NODE_H = 40, NODE_W = 104, LINK = 46, SHORT_LINK = 34;
+/** A node and the number beside its link take this much. */
+const PITCH = 148;
 /** From 90 % a link is marked: by shape, weight and colour. */
 const HOT = 0.9;
 /** From the clients' side to the GPUs'; what is not named here comes last. */
 const ORDER = ["client", "scheduler", "dpu", "gpu", "prefill", "decode", "storage", "host"];
 
 /** @typedef {{name: string, role: string, ports: {interface: string, fabric: string, rate: number}[], attached?: string[]}} Node */
+/** @typedef {{name: string, roce: boolean, mtu: number}} Fabric */
+/** @typedef {{nodes: Node[], fabrics: Fabric[]}} Plan */
 
 /** @param {string} tag @param {Record<string, string | number>} attributes @param {string} [text] */
 function element(tag, attributes, text) {
@@ -23,110 +28,143 @@ function element(tag, attributes, text) {
 }
 
 export class Topology {
-  /** @param {HTMLElement} box @param {HTMLElement} sub @param {{nodes: Node[], fabrics: {name: string, roce: boolean, mtu: number}[]}} plan @param {import("./machine.js").LinkFold} links */
-  constructor(box, sub, plan, links) {
+  /** @param {{box: HTMLElement, sub: HTMLElement, table: HTMLElement}} parts @param {Plan} plan @param {import("./machine.js").LinkFold} links */
+  constructor(parts, plan, links) {
+    this.parts = parts;
+    this.plan = plan;
     this.links = links;
-    /** @type {{port: string, line: Element, text: Element | null, rate: number}[]} */ this.meters = [];
-    this.width = box.clientWidth && box.clientWidth < 440 ? NARROW : WIDE;
-    const svg = element("svg", { role: "img", "aria-label": describe(plan) });
-    const height = this.#lay(svg, plan);
-    svg.setAttribute("viewBox", `0 0 ${this.width} ${height}`);
-    box.replaceChildren(svg);
+    /** Chosen by hand; null follows the width. @type {boolean | null} */ this.asTable = null;
+    this.shape = "";
+    /** @type {{ports: string[], line: Element | null, text: Element, rate: number}[]} */ this.meters = [];
+    parts.table.addEventListener("click", () => { this.asTable = !this.#tabular; this.draw(); });
+    new ResizeObserver(() => this.draw()).observe(parts.box);
     const fabrics = plan.fabrics.length === 1 ? "1 fabric" : `${plan.fabrics.length} fabrics`;
-    sub.textContent = `${plan.nodes.length} nodes, ${fabrics}; load of the emulated links, towards each node`;
+    say(parts.sub, `${plan.nodes.length} nodes, ${fabrics}; load of the emulated links, towards each node`);
+    this.draw();
   }
 
-  /** Rows: nodes that touch only the fabric below, the fabric, nodes between two fabrics, and so on. @param {Element} svg @param {{nodes: Node[], fabrics: {name: string, roce: boolean, mtu: number}[]}} plan */
-  #lay(svg, plan) {
+  get #tabular() { return this.asTable ?? (this.parts.box.clientWidth > 0 && this.parts.box.clientWidth < NARROW); }
+
+  #make() {
+    const { box, table } = this.parts, tabular = this.#tabular, width = Math.max(NARROW - 32, box.clientWidth - 32);
+    const shape = tabular ? "table" : `picture ${width}`;
+    if (shape === this.shape || !box.clientWidth) return;
+    this.shape = shape;
+    this.meters = [];
+    table.setAttribute("aria-pressed", String(tabular));
+    if (tabular) { box.replaceChildren(this.#table()); return; }
+    const svg = element("svg", { role: "img", "aria-label": describe(this.plan) }), height = this.#lay(svg, width);
+    svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    svg.setAttribute("width", String(width));
+    svg.setAttribute("height", String(height));
+    box.replaceChildren(svg);
+  }
+
+  /** Nodes by the fabrics they touch: those above the first, those between two, those below the last. @returns {Node[][]} */
+  #rows() {
     const rank = (/** @type {Node} */ node) => (ORDER.indexOf(node.role) + ORDER.length + 1) % (ORDER.length + 1);
-    const fabrics = plan.fabrics.map((fabric) => fabric.name);
-    /** @type {Node[][]} */ const rows = fabrics.map(() => []);
-    rows.push([]);
-    for (const node of [...plan.nodes].sort((a, b) => rank(a) - rank(b) || (a.name < b.name ? -1 : 1))) {
+    const fabrics = this.plan.fabrics.map((fabric) => fabric.name);
+    /** @type {Node[][]} */ const rows = [...fabrics.map(() => []), []];
+    for (const node of [...this.plan.nodes].sort((a, b) => rank(a) - rank(b) || a.name.localeCompare(b.name, "en", { numeric: true }))) {
       const touched = node.ports.map((port) => fabrics.indexOf(port.fabric)).filter((place) => place >= 0);
       if (!touched.length) rows[rows.length - 1].push(node);
-      else if (touched.length > 1) rows[Math.max(...touched)].push(node);
+      else if (new Set(touched).size > 1) rows[Math.max(...touched)].push(node);
       else rows[touched[0] === 0 ? 0 : touched[0] + 1].push(node);
     }
+    return rows;
+  }
+
+  /** @param {Element} svg @param {number} width @returns {number} The height. */
+  #lay(svg, width) {
+    const { plan } = this, rows = this.#rows(), aLine = Math.max(2, Math.floor(width / PITCH));
     let y = 2;
     /** @type {Map<string, number>} */ const barAt = new Map();
     /** @type {{node: Node, x: number, y: number}[]} */ const placed = [];
     rows.forEach((row, place) => {
-      if (row.length) {
-        if (place > 0) y += LINK;
-        const pitch = this.width / row.length;
-        row.forEach((node, column) => placed.push({ node, x: pitch * (column + 0.5), y }));
+      const lines = Math.ceil(row.length / aLine), each = Math.ceil(row.length / Math.max(1, lines));
+      for (let line = 0; line < lines; line++) {
+        const here = row.slice(line * each, (line + 1) * each), pitch = width / here.length;
+        if (place > 0 || line > 0) y += line > 0 ? SHORT_LINK : LINK;
+        here.forEach((node, column) => placed.push({ node, x: pitch * (column + 0.5) + (line % 2 ? PITCH / 6 : 0), y }));
         y += NODE_H;
       }
-      if (place < fabrics.length) {
+      if (place < plan.fabrics.length) {
         y += row.length || place === 0 ? LINK : LINK / 2;
-        barAt.set(fabrics[place], y);
-        this.#bar(svg, plan.fabrics[place], y);
+        barAt.set(plan.fabrics[place].name, y);
+        this.#bar(svg, plan.fabrics[place], y, width);
         y += BAR;
       }
     });
     for (const { node, x, y: top } of placed) {
-      for (const fabric of fabrics) {
-        const ports = node.ports.filter((port) => port.fabric === fabric), bar = barAt.get(fabric);
-        if (bar === undefined) continue;
-        // Several ports on one fabric stand side by side; there is room for one number, that of the first.
-        ports.forEach((port, place) => this.#link(svg, `${node.name}.${port.interface}`, port.rate,
-          x + (place - (ports.length - 1) / 2) * Math.min(10, PORTS_WIDE / ports.length), bar < top ? bar + BAR : top + NODE_H, bar < top ? top : bar,
-          place === 0 ? x + Math.min(PORTS_WIDE, 10 * ports.length) / 2 + 4 : null));
+      for (const fabric of plan.fabrics) {
+        const ports = node.ports.filter((port) => port.fabric === fabric.name), bar = barAt.get(fabric.name);
+        if (bar === undefined || !ports.length) continue;
+        this.#link(svg, node, ports, x, bar < top ? bar + BAR : top + NODE_H, bar < top ? top : bar, bar < top);
       }
     }
     for (const one of placed) this.#node(svg, one.node, one.x, one.y);
     return y + 4;
   }
 
-  /** @param {Element} svg @param {{name: string, roce: boolean, mtu: number}} fabric @param {number} y */
-  #bar(svg, fabric, y) {
-    svg.append(element("rect", { class: "fabric", x: 1, y, width: this.width - 2, height: BAR, rx: 4, ...(fabric.roce ? {} : { "stroke-dasharray": "2 3" }) }),
+  /** @param {Element} svg @param {Fabric} fabric @param {number} y @param {number} width */
+  #bar(svg, fabric, y, width) {
+    svg.append(element("rect", { class: "fabric", x: 1, y, width: width - 2, height: BAR, rx: 4, ...(fabric.roce ? {} : { "stroke-dasharray": "2 3" }) }),
       element("text", { class: "b", x: 12, y: y + 17 }, fabric.name),
-      element("text", { class: "d", x: this.width - 12, y: y + 17, "text-anchor": "end" }, `${fabric.roce ? "RoCEv2" : "TCP"}, MTU ${fabric.mtu}`));
+      element("text", { class: "d", x: width - 12, y: y + 17, "text-anchor": "end" }, `${fabric.roce ? "RoCEv2" : "TCP"}, MTU ${fabric.mtu}`));
   }
 
   /** @param {Element} svg @param {Node} node @param {number} x @param {number} y */
   #node(svg, node, x, y) {
-    const width = 104;
-    svg.append(element("rect", { class: "node", x: x - width / 2, y, width, height: NODE_H, rx: 5, ...(node.ports.length || attached(node) ? {} : { "stroke-dasharray": "2 3" }) }),
-      element("text", { class: "b", x, y: y + 17, "text-anchor": "middle" }, node.name),
-      element("text", { class: "d", x, y: y + 32, "text-anchor": "middle" }, node.ports.length ? node.role : `${node.role}, ${attached(node) ? "on PCIe" : "off the path"}`));
+    const words = node.ports.length ? node.role : `${node.role}, ${node.attached?.length ? "on PCIe" : "off the path"}`;
+    svg.append(element("rect", { class: "node", x: x - NODE_W / 2, y, width: NODE_W, height: NODE_H, rx: 5, ...(node.ports.length || node.attached?.length ? {} : { "stroke-dasharray": "2 3" }) }),
+      element("text", { class: "b", x, y: y + 17, "text-anchor": "middle" }, short(node.name)), element("text", { class: "d", x, y: y + 32, "text-anchor": "middle" }, words));
   }
 
-  /** @param {Element} svg @param {string} port @param {number} setting @param {number} x @param {number} y0 @param {number} y1 @param {number | null} words where its number stands, if anywhere */
-  #link(svg, port, setting, x, y0, y1, words) {
+  /** A node's ports on a fabric are one line with their mean; each by itself is in the table. @param {Element} svg @param {Node} node @param {Node["ports"]} ports @param {number} x @param {number} y0 @param {number} y1 @param {boolean} below Whether the node is below the fabric. */
+  #link(svg, node, ports, x, y0, y1, below) {
     const line = element("line", { class: "link none", x1: x, x2: x, y1: y0, y2: y1, "stroke-width": 1.5 });
-    const text = words === null ? null : element("text", { class: "d", x: words, y: (y0 + y1) / 2 + 4 }, rate(setting));
-    svg.append(line, ...(text ? [text] : []));
-    this.meters.push({ port, line, text, rate: setting });
+    const text = element("text", { class: "d", x: x + 10, y: below ? y1 - 8 : y0 + 16 }, `${ports.length > 1 ? `${ports.length} × ` : ""}${rate(ports[0].rate)}`);
+    svg.append(line, text);
+    this.meters.push({ ports: ports.map((port) => `${node.name}.${port.interface}`), line, text, rate: ports[0].rate });
+  }
+
+  /** The same as a table: a row for each port. */
+  #table() {
+    const rows = this.#rows().flat().flatMap((node) => (node.ports.length ? node.ports : [null]).map((port, place) => {
+      const cell = make("td", { class: "num" }, port ? rate(port.rate) : "");
+      if (port) this.meters.push({ ports: [`${node.name}.${port.interface}`], line: null, text: cell, rate: port.rate });
+      return make("tr", {}, make(place ? "td" : "th", place ? {} : { scope: "row" }, place ? "" : `${node.name}, ${node.role}`), make("td", {}, port ? `${port.fabric}, ${port.interface}` : "no fabric"), cell);
+    }));
+    return make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Ports and their load" }, make("table", {},
+      make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "Node"), make("th", { scope: "col" }, "Fabric, port"), make("th", { scope: "col", class: "num" }, "Load"))), make("tbody", {}, ...rows)));
   }
 
   /** Shows the newest readings. */
   draw() {
+    this.#make();
     for (const meter of this.meters) {
-      const load = this.links.load(meter.port);
-      if (!load) continue;
-      const setting = load.setting || meter.rate, share = setting ? load.rate / setting : 0, hot = share >= HOT;
-      meter.line.setAttribute("stroke-width", String(1.5 + 8 * Math.min(1, share)));
-      meter.line.setAttribute("class", `link${hot ? " hot" : ""}`);
-      if (!meter.text) continue;
-      meter.text.setAttribute("class", hot ? "hot" : "d");
-      meter.text.textContent = `${share >= 0.095 ? Math.round(share * 100) : (share * 100).toFixed(1)} % of ${rate(setting)}${hot ? " ▲" : ""}`;
+      const loads = meter.ports.map((port) => this.links.load(port)).filter((load) => load !== null);
+      if (!loads.length) continue;
+      const shares = loads.map((load) => (load.setting || meter.rate ? load.rate / (load.setting || meter.rate) : 0));
+      const share = shares.reduce((a, b) => a + b, 0) / shares.length, hot = Math.max(...shares) >= HOT;
+      if (meter.line) {
+        meter.line.setAttribute("stroke-width", String(1.5 + 8 * Math.min(1, share)));
+        meter.line.setAttribute("class", `link${hot ? " hot" : ""}`);
+      }
+      meter.text.setAttribute("class", meter.line ? (hot ? "hot" : "d") : `num${hot ? " hot" : ""}`);
+      say(meter.text, `${share >= 0.095 ? Math.round(share * 100) : (share * 100).toFixed(1)} % of ${loads.length > 1 ? `${loads.length} × ` : ""}${rate(loads[0].setting || meter.rate)}${hot ? " ▲" : ""}`);
     }
   }
 }
 
-/** Whether it has a PCIe link to another node; that its ports do not show. @param {Node} node */
-function attached(node) {
-  return Boolean(node.attached?.length);
-}
+/** @param {string} name */
+const short = (name) => name.length > 14 ? `${name.slice(0, 13)}…` : name;
 
-/** @param {{nodes: Node[], fabrics: {name: string}[]}} plan */
+/** @param {Plan} plan */
 function describe(plan) {
   return plan.nodes.map((node) => {
-    const places = node.ports.map((port) => port.fabric);
-    if (attached(node)) places.push(`PCIe to ${node.attached?.join(" and ")}`);
+    const places = [...new Set(node.ports.map((port) => port.fabric))];
+    if (node.attached?.length) places.push(`PCIe to ${node.attached.join(" and ")}`);
     return `${node.name} on ${places.length ? places.join(" and ") : "no fabric"}`;
   }).join("; ");
 }
