@@ -5,7 +5,10 @@ after the frame, then whole event lines. The page answers each frame with the te
 unanswered, so a slow page slows only itself (design/console.md §2). Text frames carry `{"run": …}` when the row
 changes and `{"end": …}` after the last event. A page that reconnects with its last cursor misses and repeats nothing.
 
-Nothing is kept here and nothing is broadcast: news that is lost is read again from the log.
+After five seconds without news an empty object says that the line still stands.
+
+Nothing is kept here and nothing is broadcast: news that is lost is read again from the log. What several pages of one
+run have in common, its row, is looked at once for all of them (`webui.runs.watch`).
 """
 
 # mypy: disable-error-code="no-untyped-call"
@@ -16,6 +19,7 @@ import asyncio
 import contextlib
 import json
 import logging
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -23,26 +27,46 @@ from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
 
 from testbed.events.log import BadCursor, Cursor, tail_bytes
-from webui.accounts.callers import by_session
+from webui.accounts.callers import Caller, by_session
 from webui.accounts.models import User
 from webui.accounts.selectors import session_user
 from webui.outages import DATABASE_AWAY, SOCKET_CODE, WORDS, is_outage
+from webui.runs.access import runs_readable
 from webui.runs.facts import run_facts
 from webui.runs.folder import trial_folder
 from webui.runs.selectors import run_get
+from webui.runs.states import State
+from webui.runs.watch import watched
 
 logger = logging.getLogger(__name__)
 
 TICK_S = 0.1
-ROW_EVERY_TICKS = 5
-WHO_EVERY_TICKS = 20
-"""How often the session is asked for again: an account that is closed loses its live pages within two seconds."""
+WHO_EVERY_S = 2.0
+"""How often it is asked again who this is and whether the run is theirs to read, also while the page is being sent a
+long log or answers nothing: whoever loses a right loses the live pages within two seconds."""
+QUEUE_EVERY_S = 1.0
+"""How often a page of a waiting run is told its place in the queue."""
+BEAT_EVERY_S = 5.0
 CHUNK_BYTES = 256 * 1024
 WINDOW = 8
 
 SIGNED_OUT = 4401
 NO_SUCH_RUN = 4404
 BAD_REQUEST = 4400
+
+
+class NotTheirs(Exception):
+    """The run is not, or no longer, for this person to read."""
+
+
+@dataclass
+class _Told:
+    """What a page has been told of the row, and when something was last said to it."""
+
+    facts: dict[str, Any] | None = None
+    words: dict[str, Any] | None = None
+    queue_at: float = 0.0
+    spoken_at: float = 0.0
 
 
 class RunStream(AsyncWebsocketConsumer):
@@ -97,6 +121,8 @@ class RunStream(AsyncWebsocketConsumer):
             await self._pump_events(run_id, trial, cursor)
         except asyncio.CancelledError:
             raise
+        except NotTheirs:
+            await self.close(NO_SUCH_RUN)
         except Exception as fault:
             if is_outage(fault):
                 await self.close(SOCKET_CODE, WORDS)
@@ -105,57 +131,90 @@ class RunStream(AsyncWebsocketConsumer):
             await self.close(1011)
 
     async def _pump_events(self, run_id: str, trial: str, cursor: Cursor) -> None:
-        sent: dict[str, Any] = {}
-        user = await self._person()
-        ticks = 1
-        while True:
-            if ticks % WHO_EVERY_TICKS == 0:
-                user = await self._person()
-            if user is None:
-                await self.close(SIGNED_OUT)
-                return
-            if not sent or ticks % ROW_EVERY_TICKS == 0:
-                facts = await self._facts(run_id, user)
-                if facts is None:
-                    await self.close(NO_SUCH_RUN)
+        now = asyncio.get_running_loop().time
+        told = _Told()
+        caller = await self._reader(run_id)
+        who_at = now() + WHO_EVERY_S
+        async with watched(run_id) as watch:
+            while True:
+                if now() >= who_at:
+                    caller = await self._reader(run_id)
+                    who_at = now() + WHO_EVERY_S
+                facts = await watch.facts()
+                if caller is None or facts is None:
+                    await self.close(SIGNED_OUT if caller is None else NO_SUCH_RUN)
                     return
-                if facts != sent:
-                    sent = facts
-                    await self.send(text_data=json.dumps({"run": facts}))
-            ticks += 1
-            # Asked before the read that has to see the last line: the row is finished only after the log is.
-            finished = sent["state"] == "finished"
-            cursor = await self._send_news(run_id, trial, cursor)
-            if finished:
-                await self.send(text_data=json.dumps({"end": {"cursor": str(cursor)}}))
-                await self.close(1000)
-                return
-            await asyncio.sleep(TICK_S)
+                await self._tell(told, facts, caller, now())
+                # Looked at before the read that has to see the last line: the row is finished only after the log is.
+                finished = facts["state"] == State.FINISHED
+                after, more = await self._send_news(run_id, trial, cursor)
+                if after != cursor:
+                    cursor, told.spoken_at = after, now()
+                if more:
+                    continue
+                if finished:
+                    await self.send(text_data=json.dumps({"end": {"cursor": str(cursor)}}))
+                    await self.close(1000)
+                    return
+                if now() - told.spoken_at > BEAT_EVERY_S:
+                    told.spoken_at = now()
+                    await self.send(text_data="{}")
+                await asyncio.sleep(TICK_S)
 
-    async def _send_news(self, run_id: str, trial: str, cursor: Cursor) -> Cursor:
-        """Sends all that the log has gained; waits for answers between frames."""
+    async def _send_news(self, run_id: str, trial: str, cursor: Cursor) -> tuple[Cursor, bool]:
+        """Sends what the log has gained, a window of frames at most; the place after it, and whether there is more."""
         events = trial_folder(run_id, trial) / "events"
-        while True:
+        for _ in range(WINDOW):
             found, after = tail_bytes(events, cursor, CHUNK_BYTES)
             if not found:
-                return cursor
-            await self._credit.acquire()
+                return cursor, False
+            try:
+                await asyncio.wait_for(self._credit.acquire(), WHO_EVERY_S)
+            except TimeoutError:  # the page answers nothing; meanwhile its rights are looked at
+                return cursor, True
             self._unanswered += 1
             head = json.dumps({"cursor": str(after)}).encode() + b"\n"
             await self.send(bytes_data=head + b"".join(lines for _, lines in found))
             cursor = after
+        return cursor, True
+
+    async def _tell(self, told: _Told, facts: dict[str, Any], caller: Caller, now: float) -> None:
+        """Sends the row where it has changed, or where a waiting run may have come nearer."""
+        waits = facts["state"] == State.QUEUED
+        if facts is told.facts and not (waits and now >= told.queue_at):
+            return
+        words = await self._with_queue(facts, caller) if waits else facts
+        told.facts, told.queue_at = facts, now + QUEUE_EVERY_S
+        if words != told.words:
+            told.words, told.spoken_at = words, now
+            await self.send(text_data=json.dumps({"run": words}))
 
     async def _person(self) -> User | None:
         """Whose session this is, while it is good; None for a stranger."""
         user: User | None = await database_sync_to_async(session_user)(session_key=self._session_key)
         return None if user is None or user.one_time_password else user
 
-    async def _facts(self, run_id: str, user: User) -> dict[str, Any] | None:
-        """None too once the run is no longer theirs to read: its live page ends."""
+    async def _reader(self, run_id: str) -> Caller | None:
+        """Who looks on; None once they are signed out. Raises NotTheirs once the run is no longer theirs to read."""
 
-        def look() -> dict[str, Any] | None:
-            run = run_get(run_id=run_id, caller=by_session(user))
-            return None if run is None else run_facts(run)
+        def ask() -> Caller | None:
+            user = session_user(session_key=self._session_key)
+            if user is None or user.one_time_password:
+                return None
+            caller = by_session(user)
+            if not runs_readable(caller).filter(pk=run_id).exists():
+                raise NotTheirs(run_id)
+            return caller
 
-        facts: dict[str, Any] | None = await database_sync_to_async(look)()
-        return facts
+        caller: Caller | None = await database_sync_to_async(ask)()
+        return caller
+
+    async def _with_queue(self, facts: dict[str, Any], caller: Caller) -> dict[str, Any]:
+        """What every reader may know, and the place in the queue as this one may know it."""
+
+        def ask() -> dict[str, Any]:
+            run = run_get(run_id=facts["id"], caller=caller)
+            return facts if run is None else run_facts(run, caller)
+
+        told: dict[str, Any] = await database_sync_to_async(ask)()
+        return told

@@ -30,7 +30,7 @@ from webui.accounts import services as accounts
 from webui.accounts.models import User
 from webui.accounts.sessions import SessionStore
 from webui.runs import services
-from webui.runs.models import Run
+from webui.runs.models import Run, Visibility
 from webui.runs.states import Outcome, State
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -274,6 +274,36 @@ def test_an_account_that_is_closed_loses_its_live_page(
     reader.to_the_end()
     assert reader.stream.close_code == 4401
     assert time.monotonic() - began < 6
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_page_whose_reader_loses_the_run_is_closed(
+    dial: Dial,
+    make_run: Callable[..., Run],
+    put_run: Callable[[str], Path],
+    make_user: Callable[..., User],
+    *,
+    answers: bool,
+) -> None:
+    """Fault F9, also for a page that has a long log before it and answers nothing."""
+    run = make_run(state=State.RUNNING, lease_owner="w", visibility=Visibility.EVERYONE)
+    folder = put_run(run.pk)
+    with EventWriter(folder / "events" / "extra.jsonl", "extra") as writer:
+        for number in range(4000):
+            writer.write(number, LineLogged("x" * 1000))
+    reader = Reader(dial(run.pk, key=session_of(make_user("eve"))), acknowledge=answers)
+    reader.until(1)
+    Run.objects.filter(pk=run.pk).update(visibility=Visibility.PRIVATE)
+    began = time.monotonic()
+    reader.to_the_end()
+    assert reader.stream.close_code == 4404
+    assert time.monotonic() - began < 8
+
+
+def test_a_quiet_line_says_that_it_stands(dial: Dial, make_run: Callable[..., Run]) -> None:
+    stream = dial(make_run(state=State.RUNNING, lease_owner="w").pk)
+    assert "run" in json.loads(stream.recv(5))
+    assert stream.recv(10) == "{}"
 
 
 def test_many_viewers_see_the_same(dial: Dial, finished: tuple[Run, Path]) -> None:

@@ -5,7 +5,7 @@
 import { openPack } from "./pack.js";
 import { Stream } from "./socket.js";
 
-const ASK_AGAIN_MS = 400;
+const ASK_AGAIN_MS = 400, LOOK_EVERY_MS = 5000;
 
 /** @typedef {{events: (events: import("./order.js").Event[]) => void, packed: (pack: import("./pack.js").Pack) => void,
  *   run: (facts: any) => void, end: () => void, progress: (share: number) => void,
@@ -24,7 +24,15 @@ export class Feed {
 
   /** `ended` is how the page was told the run stands. @param {boolean} ended */
   start(ended) {
+    if (typeof document !== "undefined") this.keep();
     if (ended && this.addresses.pack) void this.#ask(); else this.stream.connect();
+  }
+
+  /** Watches over the line: asks now and then whether it stands, and again as soon as page or network come back. */
+  keep() {
+    setInterval(() => this.stream.look(), LOOK_EVERY_MS);
+    addEventListener("online", () => this.stream.look(true));
+    document.addEventListener("visibilitychange", () => { if (document.visibilityState === "visible") this.stream.look(true); });
   }
 
   close() {

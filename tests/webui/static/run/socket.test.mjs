@@ -1,7 +1,7 @@
 // The stream's client: acknowledges, reconnects from its cursor, gives up where coming back is of no use.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Stream } from "../../../../webui/static/run/socket.js";
+import { SILENCE_MS, Stream } from "../../../../webui/static/run/socket.js";
 
 function stage() {
   const opened = [], waits = [], heard = { events: [], runs: [], ends: 0, states: [] };
@@ -68,4 +68,40 @@ test("signed out, or no such run: it says so and stays away", () => {
     opened[0].onclose({ code });
     assert.deepEqual([waits.length, heard.states.at(-1)], [0, "refused"]);
   }
+});
+
+test("a line that is silent for long is given up, and what it still says counts no more", () => {
+  let now = 0;
+  const opened = [], waits = [], states = [];
+  const stream = new Stream("ws://x", { events: () => assert.fail("too late"), run: () => {}, end: () => {}, state: (state) => states.push(state) },
+    { open: () => { const socket = { send() {}, close() {} }; opened.push(socket); return socket; }, later: (f) => waits.push(f), now: () => now });
+  stream.connect();
+  opened[0].onopen();
+  now = SILENCE_MS;
+  stream.look();
+  assert.equal(waits.length, 0);
+  opened[0].onmessage({ data: "{}" }); // the server's beat
+  now += SILENCE_MS;
+  stream.look();
+  assert.equal(waits.length, 0);
+  now += 1;
+  stream.look();
+  assert.deepEqual(states, ["live", "stale"]);
+  opened[0].onmessage({ data: frame("a:5", 0) });
+  opened[0].onclose({ code: 1006 });
+  assert.equal(waits.length, 1);
+});
+
+test("a page that wakes does not wait for its turn, and its old turn does not come twice", () => {
+  const { stream, opened, waits } = stage();
+  stream.connect();
+  opened[0].onclose({ code: 1006 });
+  stream.look();
+  assert.equal(opened.length, 1);
+  stream.look(true);
+  assert.equal(opened.length, 2);
+  waits[0][0]();
+  assert.equal(opened.length, 2);
+  stream.look(true); // it is being opened already
+  assert.equal(opened.length, 2);
 });
