@@ -67,25 +67,35 @@ function moved() {
 
 // --- drawing ---------------------------------------------------------------------------------------------------------
 
-/** Folds what is complete and shows it; figures at most twice a second. */
-let figuresAt = 0;
-function advance() {
-  const news = model.advance(performance.now(), ended);
-  if (news) {
+/** Events are folded in the frame after they came. */
+let folding = false;
+function soon() {
+  if (folding) return;
+  folding = true;
+  requestAnimationFrame(() => { folding = false; advance(); });
+}
+
+/** Folds what is complete and shows it; figures at most twice a second, and never for more than a tenth of the time,
+ * since they take longer the more there is to sort. @param {boolean} [whole] At the end: all of it, now. */
+let figuresAt = 0, unshown = false;
+function advance(whole = false) {
+  if (model.advance(performance.now(), ended) || whole) {
+    unshown = true;
     timeline.advance();
     ring.dirty = true;
     ports.offer();
   }
   const now = performance.now();
-  if (now - figuresAt < EVERY_MS && !ended) return;
-  figuresAt = now;
-  figures.update(ended);
+  if (now < figuresAt && !whole) return;
+  figures.update(whole);
   standing.draw();
   topology?.draw();
   log.draw();
-  if (news) chosen.advance();
+  if (unshown) chosen.advance();
+  unshown = false;
   charts.draw();
   captions();
+  figuresAt = now + Math.max(EVERY_MS, 10 * (performance.now() - now));
 }
 
 function captions() {
@@ -109,8 +119,7 @@ async function finish() {
   ended = true;
   timeline.live = figures.live = ring.live = log.live = false;
   const wasFollowing = timeline.view.follow;
-  advance();
-  chosen.advance();
+  advance(true);
   if (wasFollowing) {
     // Nothing follows any more: the whole run, from its first request on.
     timeline.view.fit();
@@ -135,7 +144,7 @@ async function finish() {
 
 const scheme = location.protocol === "https:" ? "wss:" : "ws:";
 const feed = new Feed({ stream: `${scheme}//${location.host}${page.stream}`, pack: page.pack }, {
-  events: (events) => model.add(events, performance.now()),
+  events: (events) => { model.add(events, performance.now()); soon(); },
   packed: (pack) => { model.load(pack); timeline.advance(); ports.offer(); },
   progress: (share) => standing.reading(share),
   run: takeRun,
@@ -171,7 +180,8 @@ captions();
 log.draw(true);
 charts.draw(true);
 feed.start(page.run.state === "finished");
-setInterval(advance, 100);
+// Also without news: what waits for a silent node is let go after a while.
+setInterval(() => { if (!ended) advance(); }, 100);
 addEventListener("pagehide", () => feed.close());
 /** For the browser tests: what the page knows, to hold against the log. */
 Object.assign(window, { looplane: { model, timeline, feed, stream: feed.stream, verdict: standing, charts, span } });

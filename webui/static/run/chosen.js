@@ -5,6 +5,7 @@ import { make } from "./dom.js";
 import { lowerBound } from "./machine.js";
 import { Story, tellBrief, tokenText } from "./story.js";
 import { label, standing } from "./timeline.js";
+import { Told } from "./told.js";
 
 const TIP_WIDE = 230;
 
@@ -19,6 +20,7 @@ export class Chosen {
     this.page = page;
     this.open = page.remember.get("story") === "1";
     /** A request of the address that has not come yet. */ this.wanted = page.remember.get("request");
+    /** Texts that a packed run has left with the server. */ this.told = new Told(address);
     this.story = new Story(parts.story, address, { step: (by) => page.timeline.step(by), show: (t) => page.timeline.show(t, t), close: () => this.toggle() });
   }
 
@@ -29,11 +31,12 @@ export class Chosen {
 
   /** @param {import("./requests.js").Lane | null} lane */
   tell(lane) {
-    const { ring, model, remember } = this.page;
+    const { ring, model, remember, timeline } = this.page;
     const open = this.open && lane !== null;
     tellBrief(this.parts.brief, lane, open, () => this.toggle());
     this.parts.story.hidden = !open;
     if (open && lane) this.story.tell(lane);
+    if (lane) void this.told.text(lane).then((news) => { if (news && timeline.selected === lane.key) this.tell(lane); });
     ring.selected = lane ? (model.ring.slotOf.get(lane.request ?? -1) ?? lane.slot) : null;
     ring.dirty = true;
     if (this.wanted === null) remember.set({ request: lane?.key ?? null, story: open ? "1" : null });

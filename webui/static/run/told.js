@@ -1,43 +1,33 @@
 // @ts-check
-// The events of one request, fetched from the server (webui/runs/stories.py): for its whole story, and for the text of
-// a run whose pack has none.
+// The text of a request whose pack left it with the server: fetched for the one request that is chosen.
 
 import { decodeLines } from "./chunk.js";
 
-/** Address of a request's events. @param {string} page path of the run's page @param {string} trial @param {{request: number | null, name: string}} lane */
-export function storyAddress(page, trial, lane) {
-  const words = new URLSearchParams();
-  if (trial) words.set("trial", trial);
+/** Address of a request's events. @param {string} address as the page was given it, with its trial @param {{request: number | null, name: string}} lane */
+export function storyAddress(address, lane) {
+  const [path, query = ""] = address.split("?"), words = new URLSearchParams(query);
   if (lane.request !== null) words.set("request", String(lane.request));
   if (lane.name) words.set("name", lane.name);
-  return `${page}/story?${words}`;
+  return `${path}?${words}`;
 }
 
 export class Told {
-  /** @param {string} page path of the run's page @param {string} trial @param {typeof fetch} [get] */
-  constructor(page, trial, get = (where, how) => fetch(where, how)) {
-    this.page = page;
-    this.trial = trial;
+  /** @param {string} address where the events of one request are; empty where the server has no such place @param {typeof fetch} [get] */
+  constructor(address, get = (where, how) => fetch(where, how)) {
+    this.address = address;
     this.get = get;
-    /** Texts that have been asked for, by the lane's key. @type {Set<string>} */ this.asked = new Set();
+    /** What has been asked for, by the lane's key. @type {Set<string>} */ this.asked = new Set();
   }
 
-  /** All events of a request, in order. Throws where the server does not answer.
-   * @param {{request: number | null, name: string}} lane @returns {Promise<import("./order.js").Event[]>} */
-  async events(lane) {
-    const answer = await this.get(storyAddress(this.page, this.trial, lane), {});
-    if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
-    return decodeLines((await answer.text()).trimEnd()).events;
-  }
-
-  /** Brings the text of a request whose pack left it with the server; true if there is news to show.
-   * @param {import("./requests.js").Lane} lane */
+  /** Brings the text of a lane, if it has one that is not here; true if there is news to show. @param {import("./requests.js").Lane} lane */
   async text(lane) {
     const { track } = lane;
-    if (!track || track.told || this.asked.has(lane.key)) return false;
+    if (!track || track.told || !this.address || this.asked.has(lane.key)) return false;
     this.asked.add(lane.key);
     try {
-      const events = await this.events(lane);
+      const answer = await this.get(storyAddress(this.address, lane), {});
+      if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
+      const { events } = decodeLines((await answer.text()).trimEnd());
       track.text = events.filter((event) => event.type === "tokens.detokenised" && event.text).map((event) => [event.first, event.text]);
       track.told = true;
       return true;

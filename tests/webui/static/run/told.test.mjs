@@ -10,13 +10,13 @@ const lane = (told) => ({ key: "r3", request: 3, name: "a&b <c>", track: { text:
 const server = (...answers) => { const asked = []; return { asked, get: async (where) => { asked.push(where); return answers.shift(); } }; };
 
 test("names go into the address as they are", () => {
-  assert.equal(storyAddress("/runs/1", "", lane(true)), "/runs/1/story?request=3&name=a%26b+%3Cc%3E");
-  assert.equal(storyAddress("/runs/1", "x=1", { request: null, name: "a0.t000" }), "/runs/1/story?trial=x%3D1&name=a0.t000");
+  assert.equal(storyAddress("/runs/1/story", lane(true)), "/runs/1/story?request=3&name=a%26b+%3Cc%3E");
+  assert.equal(storyAddress("/runs/1/story?trial=x%3D1", { request: null, name: "a0.t000" }), "/runs/1/story?trial=x%3D1&name=a0.t000");
 });
 
 test("a text is fetched once, and not where it is there", async () => {
   const { asked, get } = server({ ok: true, text: async () => `${lines}\n` });
-  const told = new Told("/runs/1", "", get), one = lane(false);
+  const told = new Told("/runs/1/story", get), one = lane(false);
   assert.equal(await told.text(one), true);
   assert.deepEqual(one.track.text, [[0, "Hi"]]);
   assert.equal(await told.text(one), false);
@@ -27,7 +27,7 @@ test("a text is fetched once, and not where it is there", async () => {
 
 test("after an error it is asked for again", async () => {
   const { asked, get } = server({ ok: false, status: 503 }, { ok: true, text: async () => lines });
-  const told = new Told("/runs/1", "", get), one = lane(false);
+  const told = new Told("/runs/1/story", get), one = lane(false);
   assert.equal(await told.text(one), false);
   assert.equal(await told.text(one), true);
   assert.equal(asked.length, 2);
