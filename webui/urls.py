@@ -27,6 +27,7 @@ urlpatterns = [
     path("", include("webui.hooks.urls")),
     path("", include("webui.accounts.urls")),
     path("", include("webui.audit.urls")),
+    path("", include("webui.benches.urls")),
     path("", include("webui.catalogue.urls")),
     path("", include("webui.compare.urls")),
     path("runs/<str:run_id>/share", run_share_form, name="run-share"),

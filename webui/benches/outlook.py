@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from webui.accounts.callers import Caller
-from webui.benches.placement import Placement, Situation, Wait, Why, forecast, place
+from webui.benches.placement import Placement, Wait, Waiting, Why, forecast, place
 from webui.benches.situation import situation_now
 from webui.runs.access import runs_readable
 from webui.runs.models import Run
@@ -39,8 +39,10 @@ NOTHING = Outlook(None, "", None)
 class Queue:
     """The whole queue, for one person."""
 
-    situation: Situation
+    waiting: dict[str, Waiting]
     placement: Placement
+    places: dict[str, int]
+    """1 is next."""
     expected: dict[str, float | None]
     readable: frozenset[str]
     """Ids among waiting and active runs that the person may read."""
@@ -51,11 +53,11 @@ class Queue:
 
     def outlook(self, run: str) -> Outlook:
         """Of a queued run."""
-        if run not in self.placement.order:
+        position = self.places.get(run)
+        if position is None:
             return NOTHING
         at = self.expected.get(run)
         wait = self.placement.waits.get(run)
-        position = self.placement.order.index(run) + 1
         reason = "it starts in a moment" if wait is None else wait_words(wait, self.called, position)
         return Outlook(position, reason, None if at is None else datetime.fromtimestamp(at, UTC))
 
@@ -63,9 +65,15 @@ class Queue:
 def queue_for(caller: Caller) -> Queue:
     """The queue as it is now."""
     situation = situation_now()
-    ids = [one.run for one in situation.waiting] + [one.run for one in situation.active]
+    placement = place(situation)
     readable = runs_readable(caller).filter(state__in=[State.QUEUED, *ACTIVE]).values_list("pk", flat=True)
-    return Queue(situation, place(situation), forecast(situation), frozenset(readable).intersection(ids))
+    return Queue(
+        waiting={one.run: one for one in situation.waiting},
+        placement=placement,
+        places={run: number for number, run in enumerate(placement.order, 1)},
+        expected=forecast(situation),
+        readable=frozenset(readable),
+    )
 
 
 def run_outlook(run: Run, caller: Caller) -> Outlook:
