@@ -101,7 +101,7 @@ def _facts(letter: str, side: Side, more: dict[str, Any]) -> SideFacts:
         run=side.run.run,
         part=side.part,
         system=side.variant.system,
-        point=side.variant.words,
+        point=side.variant.at,
         trial=side.trial,
         repeats=side.repeats,
         clock=str(summary.get("clock") or side.run.provenance.get("clock") or ""),
@@ -123,7 +123,6 @@ def _carried_out(side: Side, more: dict[str, Any]) -> dict[str, Any]:
     host = side.run.provenance.get("host")
     if isinstance(host, dict):
         told["host"] = ", ".join(str(host[name]) for name in ("machine", "kernel") if host.get(name))
-    told["system_name"] = side.variant.system
     told |= {name: value for name, value in more.items() if name not in ("outcome", "detail")}
     return {name: value for name, value in told.items() if value not in (None, "")}
 

@@ -12,7 +12,7 @@ import msgspec
 from testbed.comparison.sides import Side
 from testbed.experiment.complaints import SpecError
 from testbed.experiment.conclusion import report_facts
-from testbed.experiment.paper import Beside
+from testbed.experiment.paper import Beside, bundled_papers
 from testbed.experiment.run_folder import RunFolder, RunFolderError
 from testbed.experiment.summary import read_summary
 
@@ -45,6 +45,8 @@ class PaperPanel(msgspec.Struct, frozen=True):
     definition: str
     """Tool by whose definition ours is reckoned; empty for the summary's own."""
     ratio: bool
+    paper: str
+    """Its title."""
     condition: str
     source: str
     note: str
@@ -62,8 +64,8 @@ def paper_panels(sides: Sequence[tuple[str, Side, RunFolder]]) -> tuple[PaperPan
             if known is not None and line in known.lines:
                 continue
             lines = (*known.lines, line) if known else (line,)
-            found[key] = PaperPanel(row.metric, row.unit, row.definition, "÷" in name, row.condition, row.source,
-                                    row.note, lines)  # fmt: skip
+            found[key] = PaperPanel(row.metric, row.unit, row.definition, "÷" in name, _title(row), row.condition,
+                                    row.source, row.note, lines)  # fmt: skip
     return tuple(found.values())
 
 
@@ -76,6 +78,16 @@ def _rows(side: Side, folder: RunFolder) -> list[tuple[str, Beside]]:
     own = [(name, row) for row in beside.get(name, ())]
     pairs = [(pair, row) for pair, rows in beside.items() for row in rows if pair.startswith(f"{name} ÷ ")]
     return own + pairs
+
+
+def _title(row: Beside) -> str:
+    """Of the paper that a row is of."""
+    for paper in bundled_papers():
+        told = [(table.condition, table.source) for table in paper.tables]
+        told += [(ratio.condition, ratio.source) for ratio in paper.ratios]
+        if (row.condition, row.source) in told:
+            return paper.paper
+    return ""
 
 
 def _range(side: Side, row: Beside) -> tuple[float | None, float | None]:

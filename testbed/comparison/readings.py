@@ -89,7 +89,7 @@ def cell_of(repeats: Sequence[float | None], pooled: float | None, count: int | 
     if pooled is None:
         few = count is not None and needed > count
         return Cell(None, (), count, f"takes {needed} values, there are {count}" if few else "nothing was measured")
-    return Cell(pooled, (), count, "pooled over the repeats: a single one has too few values")
+    return Cell(pooled, (), count, "pooled: one repeat has too few values")
 
 
 def change(against: Cell, cell: Cell, direction: Direction) -> Change:

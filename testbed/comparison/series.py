@@ -12,7 +12,7 @@ import msgspec
 
 from testbed.comparison.readings import Cell
 from testbed.comparison.rows import HEADLINES
-from testbed.comparison.settings import unit_of, words_of
+from testbed.comparison.settings import point_words, unit_of, words_of
 from testbed.comparison.sides import RunRead, Side, Variant
 from testbed.experiment.metric_paths import Metric, UnknownMetric, parse_metric_path
 from testbed.experiment.spec import Bound
@@ -128,7 +128,7 @@ def _panels(read: RunRead, axis: Axis, metric: str) -> tuple[Panel, ...]:
     choices: dict[str, dict[str, list[Variant]]] = {}
     for variant in read.variants:
         others = {path: value for path, value in variant.point.items() if path != axis.path}
-        words = ", ".join(f"{words_of(path)} {value}" for path, value in others.items())
+        words = point_words(others)
         choices.setdefault(words, {}).setdefault(variant.system, []).append(variant)
     return tuple(
         Panel(words, tuple(Line(name, _points(read, axis, metric, found)) for name, found in systems.items()))

@@ -106,6 +106,15 @@ def words_of(path: str) -> str:
     return said[:1].upper() + said[1:]
 
 
+def point_words(point: Mapping[str, Any]) -> str:
+    """A point of a sweep for people: the last word of each path, its value and unit."""
+    said = []
+    for path, value in point.items():
+        words = words_of(path.rpartition(".")[2])
+        said.append(f"{words[:1].lower()}{words[1:]} {_written(value)} {unit_of(path)}".rstrip())
+    return ", ".join(said)
+
+
 def _flat(told: Any, path: str) -> Iterator[tuple[str, Value]]:
     if isinstance(told, Mapping):
         for key, value in told.items():

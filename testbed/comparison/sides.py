@@ -14,7 +14,7 @@ import msgspec
 from testbed.comparison.digest import RunDigest, TrialDetail, TrialDigest, counts_in, figures_in
 from testbed.comparison.readings import Cell, cell_of
 from testbed.comparison.samples import Samples
-from testbed.comparison.settings import Value, expected_of, settings_of
+from testbed.comparison.settings import Value, expected_of, point_words, settings_of
 from testbed.experiment.complaints import SpecError
 from testbed.experiment.conclusion import read_run_spec
 from testbed.experiment.run_folder import RunFolder, RunFolderError
@@ -50,6 +50,11 @@ class Variant(msgspec.Struct, frozen=True):
     def name(self) -> str:
         """As the summary's key."""
         return f"{self.system} {self.words}".strip()
+
+    @property
+    def at(self) -> str:
+        """The point for people, as "rate 50 Gbit/s"; empty without a sweep."""
+        return point_words(self.point) if self.point else self.words
 
 
 class RunRead(msgspec.Struct, frozen=True):

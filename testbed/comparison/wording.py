@@ -15,6 +15,11 @@ _SHARES = re.compile(
     r"\.(share|busy|busiest|loaded|least|most|hit_rate|decode_share|in_objectives|computing|kv_kept|floor|counted)$"
 )
 _COUNTED = re.compile(r"\.n$|^requests\.|^recovery\.[a-z_]+$|^accidents\.|^blocks\.|^jct\.(agents|failed|running)$")
+_LARGER: dict[str, tuple[tuple[str, float], ...]] = {
+    "ms": (("s", 1e3),),
+    "µs": (("s", 1e6), ("ms", 1e3)),
+    "bytes": (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)),
+}
 _SHORT = {
     "ttft_ms": ("TTFT", "time to first token"),
     "ttst_ms": ("Second token", "time from first to second token"),
@@ -81,19 +86,25 @@ def figure(value: float | None, unit: str = "") -> str:
     """A value and its unit, with about three digits; milliseconds become seconds from 1,000 on."""
     if value is None:
         return "–"
-    if unit == "share":
-        return f"{digits(value * 100)} %"
-    if unit == "percent":
-        return f"{digits(value)} %"
-    if unit in ("ms", "µs") and abs(value) >= 1000:
-        return figure(value / 1000, {"ms": "s", "µs": "ms"}[unit])
-    if unit == "bytes":
-        for larger in ("bytes", "kB", "MB", "GB"):
-            if abs(value) < 1000:
-                return f"{digits(value)} {larger}"
-            value /= 1000
-        return f"{digits(value)} TB"
-    return f"{digits(value)} {unit}".rstrip()
+    shown, by = _written_in(value, unit)
+    return f"{digits(value / by)} {shown}".rstrip()
+
+
+def _written_in(value: float, unit: str) -> tuple[str, float]:
+    """The unit for people, and what a value is divided by for it."""
+    if unit in ("share", "percent"):
+        return "%", 0.01 if unit == "share" else 1.0
+    if unit in _LARGER:
+        for name, size in _LARGER[unit]:
+            if abs(value) >= size:
+                return name, size
+    return unit, 1.0
+
+
+def between(low: float, high: float, like: float, unit: str = "") -> str:
+    """A range in the unit in which `figure` writes `like`, without repeating it."""
+    _, by = _written_in(like, unit)
+    return f"[{digits(low / by)}, {digits(high / by)}]"
 
 
 def digits(value: float) -> str:
@@ -114,9 +125,9 @@ def signed(value: float, unit: str = "") -> str:
 
 
 def percent(relative: float) -> str:
-    """A relative change: whole percent, tenths where they are all there is, times where percent run away."""
-    if relative >= 9.995:
-        return f"×{digits(round(relative + 1, 1))}"
+    """A relative change: whole percent, tenths where they are all there is, times where it more than triples."""
+    if relative >= 2:
+        return f"×{digits(float(f'{relative + 1:.2g}'))}"
     size = abs(relative) * 100
     return f"{'+' if relative > 0 else '−' if relative < 0 else '±'}{size:.0f} %" if size >= 1 else _tenths(relative)
 

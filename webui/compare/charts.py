@@ -124,8 +124,10 @@ def _direct_labels(labels: list[tuple[int, float, str, str]], y: float) -> list[
     ordered = sorted(labels, key=lambda label: label[1])
     parts = []
     for number, (place, x, letter, words) in enumerate(ordered):
+        # A curve comes from below on the left and goes up on the right, so that is where it is out of the way.
         leftmost = number == 0 and x > 90
-        told = (place, f"{x - 6 if leftmost else x + 6:.1f}", f"{y + 4 + (number - 1 if number > 1 else 0) * 15:.1f}")
+        down = -6 if leftmost else 16 + max(0, number - 1) * 15
+        told = (place, f"{x - 6 if leftmost else x + 6:.1f}", f"{y + down:.1f}")
         anchor = "end" if leftmost else "start"
         parts.append(
             format_html('<text class="v t{}" x="{}" y="{}" text-anchor="{}">{} {}</text>', *told, anchor, letter, words)

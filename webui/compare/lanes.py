@@ -10,6 +10,7 @@ from typing import Any
 
 from testbed.comparison.comparison import LETTERS
 from testbed.comparison.digest import LaneMarks
+from webui.compare.page import variant_words
 from webui.compare.selectors import Compared
 
 
@@ -48,7 +49,7 @@ def lanes_of(sides: Sequence[Compared]) -> Lanes:
         [
             SideLanes(
                 letter,
-                one.side.variant.name,
+                variant_words(one.side.variant),
                 one.side.trial or one.side.variant.trials[0],
                 one.side.detail.requests if one.side.detail else 0,
                 [_plain(lane, lanes[0].start if lanes else 0) for lane in ordered],

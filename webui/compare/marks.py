@@ -12,8 +12,6 @@ from collections.abc import Iterable
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from testbed.comparison.wording import digits
-
 _SHAPES: tuple[str, ...] = (
     '<circle cx="{x:.1f}" cy="{y:.1f}" r="{r:.1f}"/>',
     '<circle cx="{x:.1f}" cy="{y:.1f}" r="{r:.1f}"/>',
@@ -80,4 +78,4 @@ def scaled(unit: str, largest: float) -> tuple[str, float]:
 
 def axis_label(value: float) -> str:
     """A tick's value; zero is zero."""
-    return "0" if abs(value) < 1e-12 else digits(float(f"{value:.6g}"))
+    return "0" if abs(value) < 1e-12 else f"{value:,.6g}"

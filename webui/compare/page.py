@@ -13,7 +13,8 @@ from testbed.comparison.paper_rows import PaperPanel, paper_panels
 from testbed.comparison.readings import Cell, Change, Ground, Reading
 from testbed.comparison.rows import FigureRow
 from testbed.comparison.settings import Difference
-from testbed.comparison.wording import figure, percent, several, signed, title_of
+from testbed.comparison.sides import Variant
+from testbed.comparison.wording import between, figure, percent, several, signed, title_of
 from testbed.experiment.run_folder import RunFolder
 from webui.compare.charts import beside, curves, dots
 from webui.compare.marks import key_mark
@@ -30,6 +31,8 @@ TONES: dict[Reading, tuple[str, str]] = {
     Reading.UNKNOWN: ("idle", "idle"),
 }
 """Tone and icon of each reading; its words stand beside both."""
+_FITTED_TO = "Blink"
+"""The paper whose isolated table our host-loop and engine times are fitted to (docs/models/calibration.md)."""
 _MOST_SINGLE = 20
 """Repeats that a side's list of parts shows one by one."""
 
@@ -65,6 +68,7 @@ def compare_page(sides: Sequence[Compared], diff: RunDiff, *, every: bool) -> di
             for panel in panels
         ],
         "largest": _largest(panels),
+        "fitted": any(panel.paper.startswith(_FITTED_TO) for panel in panels),
         "keys": [(key_mark(place), letter) for place, letter in enumerate(letters)],
         "lanes": compare_address(told, "compare-lanes") if any(one.side.detail for one in sides) else "",
         "csv": compare_address(told, "compare-csv"),
@@ -144,15 +148,21 @@ def _figure(row: FigureRow, letters: Sequence[str]) -> dict[str, Any]:
 
 
 def _cell(cell: Cell, row: FigureRow, letter: str) -> dict[str, Any]:
-    ranged = len(cell.repeats) > 1
     return {
         "letter": letter,
         "value": figure(cell.value, row.unit),
-        "range": f"[{figure(cell.low, row.unit)}, {figure(cell.high, row.unit)}]" if ranged else "",
+        "range": range_words(cell, row.unit),
         "grey": bool(cell.why_not),
         "why": cell.why_not,
         "n": cell.count,
     }
+
+
+def range_words(cell: Cell, unit: str) -> str:
+    """From the lowest to the highest repeat, where there are several."""
+    if len(cell.repeats) < 2 or cell.value is None:
+        return ""
+    return between(min(cell.repeats), max(cell.repeats), cell.value, unit)
 
 
 def _change(row: FigureRow, change: Change | None) -> dict[str, Any]:
@@ -226,19 +236,17 @@ def _parts(one: Compared) -> list[tuple[str, list[tuple[str, str, bool]]]]:
     variants = one.side.run.variants
     chosen = one.side.part
     groups = [("All repeats", [
-        (f"{one.run.pk}:{variant.name}", words_of_variant(variant.system, variant.words), variant.name == chosen)
+        (f"{one.run.pk}:{variant.name}", variant_words(variant), variant.name == chosen)
         for variant in variants
     ])]  # fmt: skip
     own = one.side.variant
     if 1 < len(own.trials) <= _MOST_SINGLE:
         singles = [(f"{one.run.pk}:{label}", f"repeat {number}", label == chosen)
                    for number, label in enumerate(own.trials, 1)]  # fmt: skip
-        groups.append((f"One repeat of {words_of_variant(own.system, own.words)}", singles))
+        groups.append((f"One repeat of {variant_words(own)}", singles))
     return groups if len(groups) > 1 or len(variants) > 1 else []
 
 
-def words_of_variant(system: str, point: str) -> str:
+def variant_words(variant: Variant) -> str:
     """A system and its point of the sweep, readable."""
-    return f"{system}, {point.replace('_', ' ').replace('=', ' ')}" if point else system
-
-
+    return f"{variant.system}, {variant.at}" if variant.at else variant.system

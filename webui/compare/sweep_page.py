@@ -7,10 +7,11 @@ from urllib.parse import urlencode
 
 from django.urls import reverse
 
+from testbed.comparison.rows import HEADLINES
 from testbed.comparison.series import Panel, Point, Sweep
 from testbed.comparison.wording import figure, title_of, unit_of_metric
 from webui.compare.marks import key_mark
-from webui.compare.page import compare_address
+from webui.compare.page import compare_address, range_words
 from webui.compare.sweep_chart import axis_title, sweep_chart
 from webui.runs.models import Run
 
@@ -35,7 +36,10 @@ def sweep_page(run: Run, sweep: Sweep, *, complete: bool) -> dict[str, Any]:
         "title": title_of(sweep.metric),
         "axis": axis_title(sweep.axis),
         "keys": [(key_mark(places[name]), name) for name in systems],
-        "metrics": [(path, title_of(path)) for path in sweep.metrics],
+        "metrics": [
+            (words, [(path, title_of(path)) for path in sweep.metrics if (path in HEADLINES) is first])
+            for words, first in (("Headlines", True), ("All other figures", False))
+        ],
         "limits": [(limit.words, _bound(limit.low, limit.high, unit)) for limit in sweep.limits],
         "panels": [
             {"words": panel.words, "chart": sweep_chart(sweep, panel, addresses, places),
@@ -68,10 +72,9 @@ def _rows(run: Run, sweep: Sweep, panel: Panel, addresses: dict[str, str], unit:
 
 def _cell(point: Point, addresses: dict[str, str], unit: str) -> dict[str, Any]:
     cell = point.cell
-    ranged = len(cell.repeats) > 1
     return {
         "value": figure(cell.value, unit),
-        "range": f"[{figure(cell.low, unit)}, {figure(cell.high, unit)}]" if ranged else "",
+        "range": range_words(cell, unit),
         "why": cell.why_not,
         "href": addresses[point.variant],
         "doubt": point.verdict if point.verdict in ("degraded", "invalid") else "",

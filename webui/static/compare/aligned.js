@@ -4,11 +4,17 @@
 
 import { fit, paintLane, palette } from "../run/paint.js";
 import { axisLabel, ticks, View } from "../run/view.js";
-import { firstToken, pageOf, viewText, viewOf } from "./aligned_view.js";
+import { commonPrefix, firstToken, shortName, pageOf, viewText, viewOf } from "./aligned_view.js";
 
-const ROW = 14, GAP = 3, HEAD = 22, BETWEEN = 20;
+const ROW = 14, GAP = 3, HEAD = 22, NAME = 20, BETWEEN = 10;
 
 /** @typedef {import("./aligned_view.js").SideLanes} SideLanes */
+
+/** Colours of the sides' names, as compare.css has them. */
+function sideColours() {
+  const style = getComputedStyle(document.documentElement);
+  return [0, 1, 2, 3, 4, 5].map((place) => style.getPropertyValue(`--t${place}`).trim());
+}
 
 export class Aligned {
   /** @param {HTMLCanvasElement} canvas @param {string} address */
@@ -20,10 +26,12 @@ export class Aligned {
     this.left = 120;
     this.width = 300;
     this.colours = palette();
+    this.names = sideColours();
+    /** What all names begin with. */ this.prefix = "";
     this.asked = 0;
     this.#hands();
     new ResizeObserver(() => this.draw()).observe(/** @type {HTMLElement} */ (canvas.parentElement));
-    document.addEventListener("theme", () => { this.colours = palette(); this.draw(); });
+    document.addEventListener("theme", () => { this.colours = palette(); this.names = sideColours(); this.draw(); });
     void this.#load(address);
   }
 
@@ -43,6 +51,7 @@ export class Aligned {
       if (sub) sub.textContent = "could not be fetched; reload the page to try again";
       return;
     }
+    this.prefix = commonPrefix(this.sides.flatMap((side) => side.lanes.map((lane) => lane.name)));
     this.view.now = Math.max(1e6, ...this.sides.flatMap((side) => side.lanes.map((lane) => lane.end)));
     const kept = viewOf(new URL(location.href).searchParams.get("view") ?? "");
     this.top = kept?.top ?? 0;
@@ -66,10 +75,10 @@ export class Aligned {
 
   #paint() {
     const rows = Math.min(this.rows, Math.max(1, this.total - this.top));
-    const block = rows * (ROW + GAP), height = HEAD + this.sides.length * (block + BETWEEN);
+    const block = rows * (ROW + GAP), height = HEAD + this.sides.length * (NAME + block + BETWEEN);
     const { pen, width } = fit(this.canvas, Math.max(height, 80));
     this.width = width;
-    this.left = width < 600 ? 62 : 150;
+    this.left = width < 600 ? 62 : 84;
     const right = width - 8, colours = this.colours, span = this.view.end - this.view.start;
     const x = (/** @type {number} */ t) => this.left + ((t - this.view.start) / span) * (right - this.left);
     const axis = { x, left: this.left, right };
@@ -83,21 +92,22 @@ export class Aligned {
       pen.textAlign = "center";
       pen.fillText(axisLabel(at, marks.step), Math.min(Math.max(x(at), this.left + 16), right - 18), 8);
     }
-    this.sides.forEach((side, place) => this.#side(pen, side, HEAD + place * (block + BETWEEN) + 4, axis));
+    this.sides.forEach((side, place) => this.#side(pen, side, HEAD + place * (NAME + block + BETWEEN) + 2, axis));
   }
 
   /** @param {CanvasRenderingContext2D} pen @param {SideLanes} side @param {number} y @param {{x: (t: number) => number, left: number, right: number}} axis */
   #side(pen, side, y, axis) {
-    const colours = this.colours, narrow = this.width < 600;
+    const colours = this.colours;
     pen.textAlign = "left";
     pen.font = `600 12px ${colours.sans}`;
-    pen.fillStyle = colours.ink;
-    pen.fillText(narrow ? side.letter : `${side.letter} ${side.name}`.slice(0, 14), 0, y + ROW / 2);
+    pen.fillStyle = this.names["ABCDEF".indexOf(side.letter)] ?? colours.ink;
+    pen.fillText(`${side.letter} ${side.name}`, 0, y + 8);
+    y += NAME;
     for (const lane of pageOf(side.lanes, this.top, this.rows)) {
       pen.font = `11px ${colours.mono}`;
       pen.fillStyle = colours["ink-3"];
       pen.textAlign = "right";
-      pen.fillText(lane.name.length > 8 ? `…${lane.name.slice(-7)}` : lane.name, this.left - 8, y + ROW / 2);
+      pen.fillText(shortName(lane.name, this.prefix), this.left - 8, y + ROW / 2);
       pen.textAlign = "left";
       pen.save();
       pen.beginPath();

@@ -7,6 +7,19 @@
 /** @param {Lane[]} lanes @param {number} top @param {number} rows */
 export const pageOf = (lanes, top, rows) => lanes.slice(top, top + rows);
 
+/** What all names begin with, up to the last letter or sign before their numbers. @param {string[]} names */
+export function commonPrefix(names) {
+  let prefix = names[0] ?? "";
+  for (const name of names) while (!name.startsWith(prefix)) prefix = prefix.slice(0, -1);
+  return prefix.replace(/\d+$/, "");
+}
+
+/** A name for a narrow gutter. @param {string} name @param {string} prefix */
+export function shortName(name, prefix) {
+  const own = name.slice(prefix.length) || name;
+  return own.length > 9 ? `…${own.slice(-8)}` : own;
+}
+
 /** When a request's first token was there. @param {Lane} lane */
 export const firstToken = (lane) => (lane.tokens.length ? lane.tokens[0] : null);
 
