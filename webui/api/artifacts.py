@@ -27,7 +27,11 @@ from webui.runs.views import CONTENT_TYPES
 router = Router(tags=["results"])
 
 CHUNK = 256 * 1024
-_BYTES = {"type": "string", "format": "binary"}
+OTHER = "application/octet-stream"
+_KINDS = {
+    kind.partition(";")[0]: {} if kind == "application/json" else {"type": "string", "format": "binary"}
+    for kind in (*CONTENT_TYPES.values(), OTHER)
+}
 
 
 class ArtifactOut(Schema):
@@ -71,11 +75,11 @@ _HEADERS = {
     summary="One file of a run",
     url_name="artifact",
     openapi_extra=many(
-        answers(200, description="The file.", content={"application/octet-stream": _BYTES}, headers=_HEADERS),
+        answers(200, description="The file.", content=_KINDS, headers=_HEADERS),
         answers(
             206,
             description="The part that `Range` asks for; several as multipart/byteranges.",
-            content={"application/octet-stream": _BYTES, "multipart/byteranges": _BYTES},
+            content={**_KINDS, "multipart/byteranges": {"type": "string", "format": "binary"}},
             headers={**_HEADERS, "Content-Range": "Which bytes of how many; in each part where there are several."},
         ),
         answers(304, description="Unchanged since the ETag or date that was sent.", headers={"ETag": "As before."}),
@@ -94,7 +98,7 @@ def run_artifact(
     except OSError:
         raise ApiError(404, "not_found", f"Run {run.label} has no file {name[:80]!r} to be fetched.") from None
     facts = os.fstat(file.fileno())
-    kind = CONTENT_TYPES.get(path.suffix, "application/octet-stream")
+    kind = CONTENT_TYPES.get(path.suffix, OTHER)
     etag = f'"{facts.st_size:x}-{facts.st_mtime_ns:x}"'
     changed = int(facts.st_mtime)
     headers = {

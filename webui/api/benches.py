@@ -13,6 +13,7 @@ from pydantic import ConfigDict, StrictStr
 from webui.accounts.callers import caller_of
 from webui.accounts.roles import Right
 from webui.api.authentication import require
+from webui.api.description import answers
 from webui.api.errors import ApiError
 from webui.api.schemas import ErrorOut, Whole
 from webui.benches.leases import lease_extend, lease_release, lease_take
@@ -127,7 +128,14 @@ def leases(request: HttpRequest) -> dict[str, Any]:
     return {"leases": [_lease(lease) for lease in _open_leases()]}
 
 
-@router.post("/leases", response={201: LeaseOut, 404: ErrorOut, 409: ErrorOut}, summary="Take a bench for a while")
+@router.post(
+    "/leases",
+    response={201: LeaseOut, 404: ErrorOut, 409: ErrorOut},
+    summary="Take a bench for a while",
+    openapi_extra=answers(
+        201, links={name: {"lease_id": "$response.body#/id"} for name in ("lease_longer", "lease_end")}
+    ),
+)
 def lease_create(request: HttpRequest, body: LeaseIn) -> Status[dict[str, Any]]:
     """Only one's own runs start there until it ends; one under way goes on. A lease that is not used ends early."""
     caller = caller_of(request)

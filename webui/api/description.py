@@ -49,7 +49,10 @@ REFERENCE = "#/components/schemas/{name}"
 
 
 def answers(status: int, **said: Any) -> dict[str, Any]:
-    """`openapi_extra` for one answer: `description=`, `headers={name: words}`, `content={type: schema}`."""
+    """`openapi_extra` for one answer: `description=`, `headers={name: words}`, `content={type: schema}`.
+
+    `links={operation: {parameter: expression}}` says which calls go on from the answer.
+    """
     told: dict[str, Any] = {}
     if "description" in said:
         told["description"] = said["description"]
@@ -59,6 +62,8 @@ def answers(status: int, **said: Any) -> dict[str, Any]:
         }
     if "content" in said:
         told["content"] = {kind: {"schema": schema} for kind, schema in said["content"].items()}
+    if "links" in said:
+        told["links"] = {name: {"operationId": name, "parameters": given} for name, given in said["links"].items()}
     return {"responses": {status: told}}
 
 

@@ -96,6 +96,9 @@ class DeliveriesOut(Schema):
     deliveries: list[DeliveryOut]
 
 
+_OF_HOOK = ("webhook", "webhook_change", "webhook_remove", "webhook_ping", "webhook_deliveries")
+
+
 def _owner(request: HttpRequest) -> Caller:
     caller = caller_of(request)
     require(caller, Right.START)
@@ -149,7 +152,12 @@ def webhooks(request: HttpRequest) -> dict[str, Any]:
     "/webhooks",
     response={201: WebhookMade, 409: ErrorOut},
     summary="Make a webhook",
-    openapi_extra=answers(201, description="Made; keep the secret.", headers={"Location": "Where the webhook is."}),
+    openapi_extra=answers(
+        201,
+        description="Made; keep the secret.",
+        headers={"Location": "Where the webhook is."},
+        links={name: {"hook_id": "$response.body#/id"} for name in _OF_HOOK},
+    ),
 )
 def webhook_create(request: HttpRequest, response: HttpResponse, body: WebhookIn) -> Status[dict[str, Any]]:
     """Messages about one's own runs from now on. docs/guide/api.md shows how a receiver checks the signature."""
@@ -184,7 +192,17 @@ def webhook_remove(request: HttpRequest, hook_id: Number) -> Status[None]:
     return Status(204, None)
 
 
-@router.post("/webhooks/{hook_id}/ping", response={202: DeliveryOut, 404: ErrorOut}, summary="Send a test message")
+@router.post(
+    "/webhooks/{hook_id}/ping",
+    response={202: DeliveryOut, 404: ErrorOut},
+    summary="Send a test message",
+    openapi_extra=answers(
+        202,
+        links={
+            "webhook_redeliver": {"hook_id": "$request.path.hook_id", "delivery_id": "$response.body#/id"},
+        },
+    ),
+)
 def webhook_ping(request: HttpRequest, hook_id: Number) -> Status[dict[str, Any]]:
     """Event `ping`, signed and sent like any other; its delivery says what became of it."""
     return Status(202, _delivery(services.hook_ping(hook=_find(request, hook_id))))

@@ -13,7 +13,6 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from ninja import Header, Query, Router, Status
-from pydantic import AwareDatetime
 
 from webui.accounts.callers import Caller, caller_of
 from webui.accounts.roles import Right
@@ -23,7 +22,7 @@ from webui.api.description import answers, many
 from webui.api.errors import ApiError
 from webui.api.finding import RunId, Wait, find_run
 from webui.api.listing import page_of
-from webui.api.schemas import ErrorOut, RunChange, RunIn, RunLonger, RunOut, RunPage
+from webui.api.schemas import ErrorOut, Moment, RunChange, RunIn, RunLonger, RunOut, RunPage
 from webui.api.shapes import whole
 from webui.runs import selectors, services
 from webui.runs.access import may_cancel, may_change
@@ -40,6 +39,10 @@ router = Router(tags=["runs"])
 POLL_S = 0.25
 
 _LOCATION = {"Location": "Where the run is."}
+_OF_RUN = (
+    "run_get", "run_change", "run_cancel", "run_longer", "run_events", "run_verdict", "run_export", "run_artifacts",
+)  # fmt: skip
+_FOLLOWING = {name: {"run_id": "$response.body#/id"} for name in _OF_RUN}
 Key = Annotated[
     str | None,
     Header(
@@ -57,7 +60,7 @@ Key = Annotated[
     response={202: RunOut, 200: RunOut, 409: ErrorOut},
     summary="Queue a run",
     openapi_extra=many(
-        answers(202, description="Queued.", headers=_LOCATION),
+        answers(202, description="Queued.", headers=_LOCATION, links=_FOLLOWING),
         answers(200, description="Queued before by a request with this Idempotency-Key.", headers=_LOCATION),
     ),
 )
@@ -124,8 +127,8 @@ def run_list(
     tag: Annotated[str, Query(max_length=40)] = "",
     owner: Annotated[Literal["", "me"], Query(description="`me`: only the caller's own.")] = "",
     text: Annotated[str, Query(max_length=100, description="In question, experiment, id or tags.")] = "",
-    created_after: Annotated[AwareDatetime | None, Query(description="At or after this moment.")] = None,
-    created_before: Annotated[AwareDatetime | None, Query(description="Before this moment.")] = None,
+    created_after: Annotated[Moment | None, Query(description="At or after this moment.")] = None,
+    created_before: Annotated[Moment | None, Query(description="Before this moment.")] = None,
     limit: Annotated[int, Query(ge=1, le=100)] = 25,
     cursor: Annotated[str, Query(max_length=200, description="`next` of the page before.")] = "",
 ) -> dict[str, Any]:

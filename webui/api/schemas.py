@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from ninja import Schema
-from pydantic import BeforeValidator, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
+from pydantic import AwareDatetime, BeforeValidator, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
 
 
 def _number(value: Any) -> Any:
@@ -16,6 +17,17 @@ def _number(value: Any) -> Any:
     return value
 
 
+_MOMENT = re.compile(r"\A\d{4}-\d{2}-\d{2}[Tt]\d{2}:\d{2}:\d{2}(\.\d{1,9})?([Zz]|[+-]\d{2}:\d{2})\Z", re.ASCII)
+
+
+def _moment(value: Any) -> Any:
+    """Pydantic would take a number, or a date alone."""
+    if isinstance(value, str) and not _MOMENT.match(value):
+        raise ValueError("a moment by RFC 3339 with its offset, as 2026-11-30T16:00:00Z")
+    return value
+
+
+Moment = Annotated[AwareDatetime, BeforeValidator(_moment)]
 Whole = Annotated[int, BeforeValidator(_number)]
 OverrideValue = StrictBool | StrictInt | StrictFloat | StrictStr
 
