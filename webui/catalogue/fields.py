@@ -58,6 +58,11 @@ class Field:
     form = "field"
 
     @property
+    def own_faults(self) -> list[str]:
+        """As the other parts have them."""
+        return self.faults
+
+    @property
     def is_changed(self) -> bool:
         """What is shown is not what the file says."""
         return self.value != shown_text(self.stated, self.control)
@@ -225,6 +230,17 @@ def every_field(parts: Sequence[Part]) -> Iterator[Field]:
             yield from every_field([one for one in part.variants if one.tag == part.chosen])
         else:
             yield from every_field(part.parts)
+
+
+def every_input(parts: Sequence[Part]) -> Iterator[Field | Alternatives | Table]:
+    """All parts that have an input of their own, of the chosen kinds alone."""
+    for part in parts:
+        if not isinstance(part, Section):
+            yield part
+        if isinstance(part, Alternatives):
+            yield from every_input([one for one in part.variants if one.tag == part.chosen])
+        elif not isinstance(part, Field):
+            yield from every_input(part.parts)
 
 
 @cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path, register_converter
 
-from webui.catalogue import views
+from webui.catalogue import launch_views, views
 
 
 class ExperimentName:
@@ -26,6 +26,7 @@ register_converter(ExperimentName, "experiment")
 urlpatterns = [
     path("experiments", views.experiments, name="experiments"),
     path("experiments/doctor", views.doctor, name="doctor"),
-    path("experiments/new", views.own, name="own"),
-    path("experiments/<experiment:name>", views.experiment, name="experiment"),
+    path("experiments/plan", launch_views.plan, name="plan"),
+    path("experiments/new", launch_views.own, name="own"),
+    path("experiments/<experiment:name>", launch_views.experiment, name="experiment"),
 ]

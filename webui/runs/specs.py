@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from testbed.experiment.complaints import SpecError
 from testbed.experiment.reading import spec_from_bytes
+from testbed.experiment.spec import Spec
 from testbed.experiment.sweep import count_places, count_requests
 from webui.benches.needs import needs_of_spec
 
@@ -56,6 +57,11 @@ def read_spec(text: str, *, overrides: list[str], where: str) -> SpecFacts:
     except SpecError as fault:
         path = fault.faults[0].path if fault.faults else ""
         raise SpecFault(fault.lines(), path) from None
+    return facts_of(spec)
+
+
+def facts_of(spec: Spec) -> SpecFacts:
+    """The facts of a spec that has been read."""
     question, about = _heading(spec.question.strip(), spec.title.strip())
     return SpecFacts(
         name=spec.name,

@@ -1,0 +1,1 @@
+"""How the catalogue's pages write things."""
