@@ -41,7 +41,7 @@ def archive_names(run_id: str) -> list[str]:
 def archive(run_id: str) -> Iterator[bytes]:
     """The zip in pieces. A file that goes away meanwhile is left out; one that grows is taken as far as it was read."""
     outlet = _Outlet()
-    with zipfile.ZipFile(outlet, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as made:  # type: ignore[arg-type]
+    with zipfile.ZipFile(outlet, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as made:
         for name in archive_names(run_id):
             path = download_path(run_id, name)
             if path is None:

@@ -80,9 +80,7 @@ def evidence_of(summary: Summary) -> list[Part]:
 def _part(title: str, columns: str, rows: Iterator[tuple[str, ...]], note: str = "") -> Part:
     """`columns` are names between bars; one that starts with # holds figures."""
     heads = tuple(Column(name.lstrip("#"), name.startswith("#")) for name in columns.split("|"))
-    cells = tuple(
-        tuple(Cell(text, head.is_number) for text, head in zip(row, heads, strict=True)) for row in rows
-    )
+    cells = tuple(tuple(Cell(text, head.is_number) for text, head in zip(row, heads, strict=True)) for row in rows)
     return Part(title, note, heads, cells)
 
 
@@ -99,7 +97,7 @@ def _read(told: Any, kind: type[_T]) -> _T | None:
         return None
 
 
-# --- all expectations -------------------------------------------------------------------------------------------------
+# --- all expectations -----------------------------------------------------------------------------------------------
 
 
 def _expectations(summary: Summary) -> Part:
@@ -117,7 +115,7 @@ def _expectation_rows(summary: Summary) -> Iterator[tuple[str, ...]]:
         yield held, str(row.get("text", "")), str(row.get("point", "")), words
 
 
-# --- host, neighbours, recovery, energy ----------------------------------------------------------------------------
+# --- host, neighbours, recovery, energy -----------------------------------------------------------------------------
 
 
 def _surroundings(summary: Summary) -> Part:
@@ -135,7 +133,7 @@ def _surrounding_rows(summary: Summary) -> Iterator[tuple[str, ...]]:
         yield from ((name, head, words) for head, words in lines)
 
 
-# --- agents and KV traffic -----------------------------------------------------------------------------------------------
+# --- agents and KV traffic ------------------------------------------------------------------------------------------
 
 
 def _agentic(summary: Summary) -> Iterator[Part]:
@@ -170,7 +168,7 @@ def _hop_rows(tables: AgenticTables) -> Iterator[tuple[str, ...]]:
         yield (hop.hop, hop.what, *counts, apart, *times)
 
 
-# --- ports and definitions -----------------------------------------------------------------------------------------------
+# --- ports and definitions ------------------------------------------------------------------------------------------
 
 
 def _lane_shares(summary: Summary) -> Part:

@@ -127,7 +127,7 @@ def trials_of(run_id: str) -> list[str]:
 
 
 def trials_begun(run_id: str, trials: list[str]) -> int:
-    """How many of `trials`, in their order, have begun to log. A look at a few of them: they run one after the other."""
+    """How many of `trials`, in their order, have begun to log. Looks at a few of them: they run one after another."""
     root = folder_of(run_id) / "trials"
     return bisect_left(trials, 1, key=lambda label: 0 if any((root / label / "events").glob("*.jsonl")) else 1)
 

@@ -12,7 +12,30 @@ from testbed.events.schema import AnyEvent
 
 ORDER = ("debug", "info", "warning", "error")
 MANY = frozenset(
-    ["slot.sought", "slot.found", "slot.claimed", "slot.moved", "prompt.written", "request.tokenised", "graph.selected", "graph.launched", "tokens.sampled", "tokens.published", "tokens.read", "tokens.detokenised", "tokens.streamed", "token.received", "batch.changed", "window.relaunched", "request.arrived", "request.served", "turn.stage", "turn.placed", "path.chosen", "prefix.reused"]
+    [
+        "slot.sought",
+        "slot.found",
+        "slot.claimed",
+        "slot.moved",
+        "prompt.written",
+        "request.tokenised",
+        "graph.selected",
+        "graph.launched",
+        "tokens.sampled",
+        "tokens.published",
+        "tokens.read",
+        "tokens.detokenised",
+        "tokens.streamed",
+        "token.received",
+        "batch.changed",
+        "window.relaunched",
+        "request.arrived",
+        "request.served",
+        "turn.stage",
+        "turn.placed",
+        "path.chosen",
+        "prefix.reused",
+    ]
 )
 """Information that comes thousands at a time: shown where everything is."""
 LEVELS: dict[str, str] = {

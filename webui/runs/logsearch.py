@@ -81,7 +81,9 @@ def _place(item: tuple[Place, Event | None]) -> Place:
     return item[0]
 
 
-def _newest(path: Path, wanted: Wanted, before: Place | None, budget: list[int]) -> Iterator[tuple[Place, Event | None]]:
+def _newest(
+    path: Path, wanted: Wanted, before: Place | None, budget: list[int]
+) -> Iterator[tuple[Place, Event | None]]:
     needle = _needle(wanted.text)
     line = b""
     with path.open("rb") as file:

@@ -7,15 +7,18 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 
 from asgiref.sync import sync_to_async
-from django.http import StreamingHttpResponse
+from django.core.handlers.asgi import ASGIRequest
+from django.http import HttpRequest, StreamingHttpResponse
 
 _END = b""
 
 
-def in_pieces(pieces: Iterator[bytes], *, content_type: str, filename: str) -> StreamingHttpResponse:
+def in_pieces(
+    request: HttpRequest, pieces: Iterator[bytes], *, content_type: str, filename: str
+) -> StreamingHttpResponse:
     """A download of `pieces`, none of which is empty but perhaps the last."""
     return StreamingHttpResponse(
-        _handed_over(pieces),
+        _handed_over(pieces) if isinstance(request, ASGIRequest) else pieces,
         content_type=content_type,
         headers={"Content-Disposition": f'attachment; filename="{filename}"'},
     )

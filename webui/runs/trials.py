@@ -40,9 +40,13 @@ def trial_rows(summary: Summary, labels: list[str]) -> list[TrialRow]:
 
 
 def _trial(label: str, row: dict[str, Any]) -> TrialRow:
-    words = [str(row.get(name, "")) for name in ("system", "point", "outcome", "detail", "verdict")]
-    counts = [value if isinstance(value := row.get(name), int) else 0 for name in ("sent", "completed", "failed")]
-    return TrialRow(label, *words, *counts)
+    system, point, outcome, detail, verdict = (
+        str(row.get(name, "")) for name in ("system", "point", "outcome", "detail", "verdict")
+    )
+    sent, completed, failed = (
+        value if isinstance(value := row.get(name), int) else 0 for name in ("sent", "completed", "failed")
+    )
+    return TrialRow(label, system, point, outcome, detail, verdict, sent, completed, failed)
 
 
 def system_rows(summary: Summary) -> list[SystemRow]:

@@ -122,7 +122,7 @@ def run_log(request: HttpRequest, run_id: str) -> HttpResponseBase:
     wanted = Wanted(level if level in ORDER else "debug", told.get("node", "")[:100], told.get("text", "")[:100])
     if told.get("download"):
         lines = together(whole_log(events, wanted))
-        return in_pieces(lines, content_type=CONTENT_TYPES[".jsonl"], filename=f"{found.label}-log.jsonl")
+        return in_pieces(request, lines, content_type=CONTENT_TYPES[".jsonl"], filename=f"{found.label}-log.jsonl")
     try:
         before = Place.parse(told["before"]) if told.get("before") else None
     except ValueError as fault:
@@ -136,7 +136,7 @@ def run_log(request: HttpRequest, run_id: str) -> HttpResponseBase:
 def run_archive(request: HttpRequest, run_id: str) -> HttpResponseBase:
     """Every file that may be fetched, as one zip."""
     found = _find(request, run_id)
-    return in_pieces(archive(found.pk), content_type=CONTENT_TYPES[".zip"], filename=f"{found.pk}.zip")
+    return in_pieces(request, archive(found.pk), content_type=CONTENT_TYPES[".zip"], filename=f"{found.pk}.zip")
 
 
 @require_safe

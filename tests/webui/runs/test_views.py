@@ -100,12 +100,12 @@ def test_files_are_listed_and_fetched(logged_in: Client, finished: Run) -> None:
 def test_the_host_its_neighbours_and_recovery_are_a_table_of_a_finished_run(
     logged_in: Client, finished: Run, runs_folder: Path
 ) -> None:
-    address = f"/runs/{finished.pk}/surroundings"
-    assert "Host, neighbours" not in text(logged_in.get(address))
+    address = f"/runs/{finished.pk}/evidence"
+    assert "launch gap" not in text(logged_in.get(address))
     told = runs_folder / finished.pk / "summary.json"
     told.write_bytes(write_summary(summarise("x", "x", [fold_trial("t", "vllm", "", host_story().records())])))
     for page in (text(logged_in.get(address)), text(logged_in.get(f"/runs/{finished.pk}"))):
-        assert "Host, neighbours, recovery" in page
+        assert "Host, neighbours, energy, recovery" in page
         assert "launch gap p50" in page
         assert "<td>beside</td><td>zip: " in page
     told.write_text('{"systems": {"vllm": {"host": 3}, "blink": []}}')
@@ -153,18 +153,61 @@ def test_cancel_from_the_page(
     assert not other.is_cancelling
 
 
-def test_the_list_filters_and_pages(
-    logged_in: Client, make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+def test_the_log_is_searched_paged_and_downloaded(logged_in: Client, finished: Run) -> None:
+    address = f"/runs/{finished.pk}/log"
+    found = logged_in.get(f"{address}?level=info&text=REQUEST-00001").json()
+    assert found["older"] is None
+    assert {event["type"] for event in found["events"]} == {"request.sent", "request.finished"}
+    first = logged_in.get(address).json()
+    assert len(first["events"]) == 250
+    after = logged_in.get(f"{address}?before={first['older']}").json()["events"]
+    assert (after[0]["t"], after[0]["node"], after[0]["seq"]) < tuple(
+        first["events"][-1][name] for name in ("t", "node", "seq")
+    )
+    assert {event["node"] for event in logged_in.get(f"{address}?node=dpu0").json()["events"]} == {"dpu0"}
+    whole = logged_in.get(f"{address}?download=1&node=gpu0")
+    assert finished.label in whole.headers["Content-Disposition"]
+    lines = [json.loads(line) for line in text(whole).splitlines()]
+    assert [line["seq"] for line in lines] == list(range(len(lines)))
+    refused = logged_in.get(f"{address}?before=yesterday")
+    assert refused.status_code == 400
+    assert "as 1200:gpu0:17" in refused.json()["error"]["message"]
+
+
+def test_all_files_come_as_one_zip(logged_in: Client, finished: Run) -> None:
+    response = logged_in.get(f"/runs/{finished.pk}/archive")
+    assert response.headers["Content-Type"] == "application/zip"
+    with zipfile.ZipFile(io.BytesIO(b"".join(response.streaming_content))) as archive:
+        assert f"{finished.pk}/events/gpu0.jsonl" in archive.namelist()
+        assert archive.testzip() is None
+
+
+def test_a_queued_run_has_a_place_and_a_reason(logged_in: Client, make_run: Callable[..., Run]) -> None:
+    run = make_run(state=State.QUEUED)
+    queue = logged_in.get(f"/runs/{run.pk}/queue").json()
+    assert queue["position"] == 1
+    assert queue["reason"]
+    assert facts_of(text(logged_in.get(f"/runs/{run.pk}")))["run"]["queue"] == queue
+
+
+def test_several_trials_have_a_table_and_one_is_shown(
+    logged_in: Client, make_run: Callable[..., Run], put_run: Callable[[str], Path], runs_folder: Path
 ) -> None:
-    monkeypatch.setattr("webui.runs.views.PAGE", 2)
-    runs = [make_run(question=f"Question {n}?") for n in range(3)]
-    first = text(logged_in.get("/runs"))
-    assert runs[2].label in first
-    assert runs[0].label not in first
-    assert f"before={runs[1].pk}" in first
-    assert runs[0].label in text(logged_in.get(f"/runs?before={runs[1].pk}"))
-    assert "No run matches" in text(logged_in.get("/runs?outcome=passed&text=zzz"))
-    assert runs[1].label in text(logged_in.get("/runs?text=Question 1&mine=1&state=queued&on=sim"))
+    run = make_run(state=State.FINISHED, outcome=Outcome.PASSED)
+    folder = put_run(run.pk)
+    (folder / "trials").mkdir()
+    for label in ("blink-r0", "blink-r1"):
+        (folder / "trials" / label / "events").mkdir(parents=True)
+    rows = [
+        {"label": f"blink-r{n}", "system": "blink", "outcome": "completed", "sent": 8, "detail": XSS} for n in (0, 1)
+    ]
+    (folder / "summary.json").write_text(json.dumps({"trials": rows, "systems": {"blink": {"ttft_ms": {"p50": 7.25}}}}))
+    page = text(logged_in.get(f"/runs/{run.pk}?trial=blink-r1"))
+    assert facts_of(page)["trial"] == "blink-r1"
+    assert '<tr aria-current="true"><th scope="row"><a class="mono" href="?trial=blink-r1"' in page
+    assert '<td class="num">7.25</td>' in page
+    assert XSS not in page
+    assert "Sweep as a chart" not in page
 
 
 @pytest.mark.parametrize(

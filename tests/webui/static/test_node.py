@@ -25,13 +25,15 @@ def test_each_pure_module_has_its_tests() -> None:
     tested = {path.name.removesuffix(".test.mjs") for path in (HERE / "run").glob("*.test.mjs")}
     # paint draws on what it is given, format and hands are used by every browser test, machine is in model's.
     assert pure - tested <= {
+        "chosen",
+        "excerpt",
         "figures",
         "format",
         "hands",
+        "judgement",
         "logview",
         "machine",
         "model",
         "story",
         "timeline",
-        "verdict",
     }

@@ -21,7 +21,9 @@ export function chartsOf(model, tokens, port) {
   const gauges = (/** @type {string} */ id, /** @type {string} */ title, /** @type {string} */ unit, /** @type {string} */ words, /** @type {string[]} */ kinds) => {
     if (kinds.some((kind) => courses.all(kind).length)) add(id, title, unit, words, (start, end) => together(namedCourses(courses, kinds), start, end));
   };
-  if (courses.all("snic read").length > 1) add("snic", "Storage reads by node", "Gbit/s", "over each node's storage NIC, of finished transfers", (start, end) => together(namedCourses(courses, ["snic read"]), start, end));
+  // What a node that reads receives over its storage NIC; a storage node receives what is written to it.
+  const readers = () => namedCourses(courses, ["snic read"]).filter(([node]) => courses.kinds.get("read queue")?.has(node) ?? true);
+  if (readers().length) add("snic", "Storage reads by node", "Gbit/s", "over each node's storage NIC, of finished transfers", (start, end) => together(readers(), start, end));
   gauges("queues", "Read queues", "tokens", "tokens that each node's storage reads still have to bring", ["read queue"]);
   gauges("pending", "Waiting requests", "requests", "in the ring, not yet claimed", ["pending"]);
   gauges("batch", "Batch", "sequences", "sequences that run in each step", ["running", "paused", "decoding"]);

@@ -11,16 +11,18 @@ function fill(events, levels = { "clock.late": "warning", "node.heartbeat": "deb
 }
 
 test("floods are for `everything` only", () => {
-  const journal = fill([event("tokens.read"), event("slot.moved"), event("stage.entered", { stage: "network", detail: "" })]);
+  const journal = fill([event("tokens.read"), event("slot.moved"), event("stage.entered", { stage: "network", detail: "" })], { "tokens.read": "debug", "slot.moved": "debug" });
   assert.deepEqual(journal.read("info", "", 9).map((line) => line.type), ["stage.entered"]);
   assert.equal(journal.read("debug", "", 9).length, 3);
 });
 
-test("newest first, by level and text", () => {
+test("newest first, by level and node", () => {
   const journal = fill([event("line.logged", { text: "one", severity: "info" }, 1), event("line.logged", { text: "two", severity: "error" }, 2)]);
   assert.deepEqual(journal.read("info", "", 9).map((line) => line.text), ["two", "one"]);
   assert.deepEqual(journal.read("error", "", 9).map((line) => line.text), ["two"]);
-  assert.deepEqual(journal.read("info", "ON", 9).map((line) => line.text), ["one"]);
+  assert.equal(journal.read("info", "gpu0", 9).length, 2);
+  assert.equal(journal.read("info", "dpu0", 9).length, 0);
+  assert.deepEqual([...journal.nodes], ["gpu0"]);
   assert.equal(journal.read("info", "", 1).length, 1);
 });
 
@@ -49,4 +51,10 @@ test("deaths of schedulers and neighbours are told in words", () => {
 test("an event without the expected fields is shown, not thrown", () => {
   assert.equal(typeof wordsOf(event("lanes.applied", {})), "string");
   assert.equal(wordsOf(event("new.thing", { a: 1, b: [2] })), "a 1, b [2]");
+});
+
+test("F5: a line of megabytes is cut with a mark", () => {
+  const [line] = fill([event("line.logged", { text: "x".repeat(10_000_000), severity: "info" })]).read("info", "", 9);
+  assert.ok(line.text.length < 2100);
+  assert.match(line.text, /… \(9998000 characters more, in the file\)$/);
 });
