@@ -19,7 +19,7 @@ STEPS: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 """What is checked before the tests, each by a library of the lock file."""
 
-SIDE_BY_SIDE = ("tests/testbed", "tests/architecture")
+SIDE_BY_SIDE = ("tests/testbed", "tests/architecture", "tests/scenarios/test_shipped_experiments.py")
 """Tests that keep to their own process: they run on all cores at once. The others make networks, consoles and load on
 this machine, and have it to themselves."""
 
@@ -54,7 +54,7 @@ def test_steps(told: Sequence[str], *, soak: bool) -> list[tuple[str, tuple[str,
     cores = str(os.cpu_count() or 1)
     apart = [word for path in SIDE_BY_SIDE for word in ("--ignore", path)]
     return [
-        ("tests side by side", (*pytest, "-n", cores, "--dist", "loadfile", *SIDE_BY_SIDE)),
+        ("tests side by side", (*pytest, "-n", cores, "--dist", "worksteal", *SIDE_BY_SIDE)),
         ("tests", (*pytest, *apart)),
     ]
 

@@ -113,6 +113,8 @@ def _run(client: ConsoleClient, arguments: argparse.Namespace) -> int:
     body |= {name: told for name in ("tags", "needs") if (told := getattr(arguments, name))}
     run = client.start(body, arguments.key or f"remote-{uuid.uuid4()}")
     say(f"run {run['id']}: {run['state']}, {client.url}/runs/{run['id']}")
+    if run["detail"]:
+        say(f"run {run['id']}: {run['detail']}")
     if not arguments.wait:
         return _show(run, arguments, ExitCode.PASSED)
     try:

@@ -119,12 +119,16 @@ def job(pipeline: str, checkout: Path, console: Console, token: str, number: int
     reach = {"LOOPLANE_URL": console.url, "LOOPLANE_TOKEN": token}
     return subprocess.Popen(["bash", "-eo", "pipefail", "-c", script()], cwd=checkout, text=True,
                             env={**os.environ, **variables, **own, **reach},
-                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)  # fmt: skip
 
 
 def run_job(*told: Any) -> tuple[int, str]:
-    process = job(*told)
-    printed, _ = process.communicate(timeout=180)
+    with job(*told) as process:
+        try:
+            printed, _ = process.communicate(timeout=120)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
     return process.returncode, printed
 
 
