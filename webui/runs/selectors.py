@@ -11,7 +11,6 @@ from django.db.models.functions import Cast
 
 from webui.accounts.callers import Caller
 from webui.accounts.models import User
-from webui.benches.outlook import wait_words
 from webui.benches.placement import place
 from webui.benches.situation import situation_now
 from webui.runs.access import runs_readable
@@ -82,14 +81,6 @@ def run_get(*, run_id: str, caller: Caller) -> Run | None:
 def run_for_key(*, owner: User, key: str) -> Run | None:
     """The run that an earlier request with this Idempotency-Key has made."""
     return Run.objects.select_related("owner").filter(owner=owner, idempotency_key=key).first()
-
-
-def run_waits_for(*, run: Run) -> str:
-    """Why a queued run does not run yet, as anybody may be told: no other run is named. Empty when it is about to."""
-    situation = situation_now()
-    placement = place(situation)
-    wait = placement.waits.get(run.pk)
-    return "" if wait is None else wait_words(wait, lambda _: "another run", placement.order.index(run.pk) + 1)
 
 
 def run_orphans(*, now: datetime) -> list[tuple[str, str]]:

@@ -14,6 +14,7 @@ from django.utils import timezone
 from webui.accounts.callers import by_session
 from webui.accounts.models import User
 from webui.benches.models import Bench, Turn
+from webui.benches.outlook import run_outlook
 from webui.benches.placement import place
 from webui.benches.situation import situation_now
 from webui.runs import access, selectors, services
@@ -185,22 +186,25 @@ def test_a_finished_run_carries_its_summary(make_run: Callable[..., Run], put_ru
 
 @pytest.mark.django_db
 def test_an_emulation_has_the_machine_to_itself_and_turns_are_kept(
-    make_run: Callable[..., Run], make_bench: Callable[..., Bench]
+    make_run: Callable[..., Run], make_bench: Callable[..., Bench], user: User
 ) -> None:
+    def reason(run: Run) -> str:
+        return run_outlook(run, by_session(user)).reason
+
     bench = make_bench(facts={"slots": 2})
     sims = [make_run(state=State.RUNNING, bench=bench), make_run()]
     emulation, later = make_run(backend="mininet"), make_run()
-    assert selectors.run_waits_for(run=sims[1]) == ""
+    assert reason(sims[1]) == "it starts in a moment"
     assert services.run_claim(run_id=emulation.pk, lease_owner="w", bench=bench.pk) is None
     assert services.run_claim(run_id=sims[1].pk, lease_owner="w", bench=bench.pk)
-    assert "to itself" in selectors.run_waits_for(run=emulation)
-    assert "as many simulations as it takes" in selectors.run_waits_for(run=later)
-    assert "1 run ahead" in selectors.run_waits_for(run=later)
+    assert "to itself" in reason(emulation)
+    assert "as many simulations as it takes" in reason(later)
+    assert "1 run ahead" in reason(later)
     Run.objects.filter(pk__in=[run.pk for run in sims]).update(state=State.FINISHED, outcome=Outcome.PASSED)
     assert services.run_claim(run_id=emulation.pk, lease_owner="w", bench=bench.pk)
     emulation.refresh_from_db()
     assert (emulation.bench_id, emulation.turn.emulation, emulation.turn.ends_at) == (bench.pk, True, None)
-    assert selectors.run_waits_for(run=later) == f"another run has bench {bench.pk}"
+    assert reason(later) == f"run {emulation.label} has bench {bench.pk}"
     assert services.run_release(run_id=emulation.pk, lease_owner="w", detail="the bench was taken")
     emulation = Run.objects.get(pk=emulation.pk)
     assert (emulation.state, emulation.lease_until, emulation.bench_id) == (State.QUEUED, None, None)
