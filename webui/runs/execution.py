@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 TICK_S = 0.25
 CANCEL_AGAIN_S = 5.0
 STOP_PATIENCE_S = 12.0
+BENCH_SILENT = "the privileged runner does not answer; how the run stands is seen when it is back"
 TIME_RAN_OUT = "its time ran out"
 
 SIMULATIONS = SimulationBench()
@@ -133,7 +134,11 @@ def _look(run: Run, lease: str, bench: Bench) -> bool:
     except OSError as fault:
         # The run may well go on behind a bench that restarts; the supervisor brings it back.
         logger.warning("run %s: %s", run.pk, fault)
+        if run.detail != BENCH_SILENT:
+            services.run_remark(run_id=run.pk, lease_owner=lease, detail=BENCH_SILENT)
         return False
+    if run.detail == BENCH_SILENT:
+        services.run_remark(run_id=run.pk, lease_owner=lease, detail="")
     if word.state is State.FINISHED:
         outcome, detail = word.outcome or Outcome.ERRORED, word.detail
         if is_overtime(run) and run.cancel_requested_at is None and outcome is Outcome.CANCELLED:

@@ -246,6 +246,11 @@ def run_advance(*, run_id: str, lease_owner: str, move: Move) -> bool:
     return runs.update(**changes) == 1
 
 
+def run_remark(*, run_id: str, lease_owner: str, detail: str) -> None:
+    """What people should know of a run under way, by the worker that holds it; empty takes the remark back."""
+    Run.objects.filter(pk=run_id, lease_owner=lease_owner, state__in=ACTIVE).update(detail=detail[:4000])
+
+
 def run_finish(*, run_id: str, outcome: Outcome, detail: str, lease_owner: str | None = None) -> bool:
     """The end: once, by whoever is first; with `lease_owner` only by the worker that holds the run."""
     runs = Run.objects.filter(pk=run_id, state__in=sources(Move.FINISH))
