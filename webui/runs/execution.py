@@ -102,14 +102,14 @@ def _follow(run: Run, lease: str, bench: Bench) -> None:
             if stopping.is_set():
                 _let_go(fresh, lease, bench)
                 return
+            if _look(fresh, lease, bench):
+                return
             now = time.monotonic()
             if (fresh.cancel_requested_at or is_overtime(fresh)) and (
                 asked_at is None or now - asked_at > CANCEL_AGAIN_S
             ):
                 asked_at = now
                 _ask_to_end(fresh, bench)
-            if _look(fresh, lease, bench):
-                return
             away = False
         except DATABASE_AWAY as fault:
             # The run goes on without it. Whoever holds the lease when it is back writes down how the run stands.

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 
 import pytest
 from django.db import connections
+from django.utils import timezone
 
+from webui.benches.identity import bench_here
 from webui.runs import execution, services
 from webui.runs.bench import BenchBusy, BenchError
 from webui.runs.folder import Word
@@ -213,3 +215,71 @@ def test_when_the_worker_ends_a_simulation_ends_too(
     first.join(5)
     run.refresh_from_db()
     assert (run.outcome, run.detail) == (Outcome.CANCELLED, "the console was stopped while it ran")
+
+
+def test_a_run_whose_time_ran_out_is_asked_to_end_and_says_so(
+    bench: Steered, worker: Callable[..., object], make_run: Callable[..., Run]
+) -> None:
+    run = make_run(time_limit_s=3600)
+    bench.word = Word(State.RUNNING, None, "")
+    worker(run)
+    until(run, lambda row: row.state == State.RUNNING)
+    assert bench.cancelled == []
+    Run.objects.filter(pk=run.pk).update(ends_by=timezone.now())
+    until(run, lambda row: row.state == State.FINISHED)
+    assert (run.outcome, run.detail) == (Outcome.CANCELLED, "its time ran out")
+    assert bench.cancelled == [run.pk]
+
+
+def test_a_run_that_passes_in_its_last_moment_has_passed(
+    bench: Steered, worker: Callable[..., object], make_run: Callable[..., Run]
+) -> None:
+    run = make_run()
+    bench.word = Word(State.RUNNING, None, "")
+    worker(run)
+    until(run, lambda row: row.state == State.RUNNING)
+    bench.word = Word(State.FINISHED, Outcome.PASSED, "")
+    Run.objects.filter(pk=run.pk).update(ends_by=timezone.now())
+    until(run, lambda row: row.state == State.FINISHED)
+    assert (run.outcome, run.detail) == (Outcome.PASSED, "")
+
+
+def test_an_emulation_does_not_start_on_a_bench_that_has_just_fallen_ill(
+    bench: Steered,
+    worker: Callable[..., threading.Thread],
+    make_run: Callable[..., Run],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(execution, "before_emulation", lambda: "its disk is full")
+    run, simulated = make_run(backend="mininet"), make_run()
+    worker(run).join(5)
+    run.refresh_from_db()
+    assert (run.state, run.bench_id) == (State.QUEUED, None)
+    assert "its disk is full" in run.detail
+    assert bench.started == []
+    Run.objects.filter(pk=run.pk).update(needs=["elsewhere"])
+    worker(simulated)
+    until(simulated, lambda row: row.state == State.PREPARING)
+
+
+def test_a_run_that_was_begun_here_never_goes_back_to_the_queue(
+    bench: Steered,
+    worker: Callable[..., threading.Thread],
+    make_run: Callable[..., Run],
+    put_run: Callable[[str], object],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another bench would begin it a second time: its folder is shared, its processes are not."""
+    monkeypatch.setattr(execution, "before_emulation", lambda: "its disk is full")
+    run = make_run(backend="mininet")
+    assert services.run_claim(run_id=run.pk, lease_owner="dead", bench=bench_here())
+    put_run(run.pk)
+    services.run_abandon(run_id=run.pk, lease_owner="dead")
+    bench.refusal = BenchBusy("the runner restarts")
+    worker(run).join(5)
+    run.refresh_from_db()
+    assert (run.state, run.bench_id, run.attempts) == (State.PREPARING, bench_here(), 2)
+    bench.refusal = None
+    worker(run)
+    bench.word = Word(State.FINISHED, Outcome.PASSED, "")
+    until(run, lambda row: row.outcome == Outcome.PASSED)
