@@ -10,7 +10,7 @@ from testbed.comparison.readings import Cell, Change
 HEADLINES: tuple[str, ...] = (
     "ttft_ms.mean", "ttft_ms.p50", "ttft_ms.p99", "ttst_ms.mean", "tpot_ms.mean", "tpot_ms.p99", "itl_ms.p99",
     "throughput_tokens_per_s", "requests.completed", "requests.failed", "jct.total_s", "jct.in_objectives",
-    "paths.hit_rate", "snic.max_over_avg.whole", "engines.pe.busy", "engines.de.busy", "energy.mj_per_token",
+    "paths.hit_rate", "snic.max_over_avg.1s", "engines.pe.busy", "engines.de.busy", "energy.mj_per_token",
     "host.step_us.mean", "host.launch_gap_us.mean", "recovery.service_back_ms.mean", "isolation.bursts_us.p99",
 )  # fmt: skip
 """What a person looks at first, in this order; a system has those that it has."""

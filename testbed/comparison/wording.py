@@ -36,7 +36,7 @@ _NAMES: dict[str, tuple[str, str]] = {
     "jct.total_s": ("Job completion time", "job completion time"),
     "jct.in_objectives": ("Turns within the objectives", "share of turns within the objectives"),
     "paths.hit_rate": ("Prompt tokens found in storage", "share of prompt tokens found in storage"),
-    "snic.max_over_avg.whole": ("Storage NICs, busiest over mean", "busiest storage NIC over the mean"),
+    "snic.max_over_avg.1s": ("Storage NICs, busiest over mean", "busiest storage NIC over the mean"),
     "engines.pe.busy": ("Prefill engines at work", "share of time in which prefill engines compute"),
     "engines.de.busy": ("Decode engines at work", "share of time in which decode engines compute"),
     "energy.mj_per_token": ("Energy per token, modelled", "modelled energy per token"),

@@ -79,6 +79,7 @@ def compare_page(sides: Sequence[Compared], diff: RunDiff, *, every: bool) -> di
         "more": compare_address(told, all="1"),
         "every": every,
         "two": len(sides) == 2,
+        "crumb": " against ".join(dict.fromkeys(one.run.label for one in sides)),
     }  # fmt: skip
 
 
@@ -171,7 +172,7 @@ def _change(row: FigureRow, change: Change | None) -> dict[str, Any]:
     tone, icon = TONES[change.reading]
     # Without a spread nothing is proven, so nothing is painted as if it were.
     if change.ground in (Ground.SINGLE, Ground.POOLED):
-        tone = "plain"
+        tone, icon = "plain", "info"
     return {"words": change_words(row, change), "reading": reading_words(change), "tone": tone, "icon": icon}
 
 
