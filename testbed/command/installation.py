@@ -19,6 +19,7 @@ from pathlib import Path
 
 from testbed.command.exit_codes import CommandError, ExitCode
 from testbed.command.places import SOURCE, is_root
+from testbed.experiment.provenance import COPIED_FROM, source_revision
 
 USER = "looplane"
 STAGED = ("testbed", "emulators", "topologies", "webui", "fixtures", "manage.py", "pyproject.toml", "LICENSE")
@@ -176,6 +177,7 @@ def stage_source(place: Installation, source: Path = SOURCE) -> bool:
     digest = source_digest(source)
     mark = place.app / ".digest"
     if mark.is_file() and mark.read_text() == digest:
+        _note_revision(place.app, source)
         return False
     fresh, old = place.state / "app.new", place.state / "app.old"
     for leftover in (fresh, old):
@@ -189,11 +191,16 @@ def stage_source(place: Installation, source: Path = SOURCE) -> bool:
     # Bytecode names the place where it will lie, not where it is made.
     compileall.compile_dir(fresh, quiet=2, stripdir=str(fresh), prependdir=str(place.app))
     (fresh / ".digest").write_text(digest)
+    _note_revision(fresh, source)
     if place.app.exists():
         place.app.rename(old)
     fresh.rename(place.app)
     shutil.rmtree(old, ignore_errors=True)
     return True
+
+
+def _note_revision(copy: Path, source: Path) -> None:
+    (copy / COPIED_FROM).write_text(source_revision(source) or "")
 
 
 def source_digest(source: Path) -> str:

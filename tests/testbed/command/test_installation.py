@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from testbed.command.installation import (
     source_digest,
     stage_source,
 )
+from testbed.experiment.provenance import source_revision
 
 
 @pytest.fixture
@@ -54,6 +56,21 @@ def test_it_is_copied_again_only_when_it_changed(place: Installation, source: Pa
     assert stage_source(place, source)
     assert (place.app / "manage.py").read_text() == "print(2)\n"
     assert sorted(entry.name for entry in place.state.iterdir()) == ["app"]
+
+
+def test_a_copy_knows_the_revision_that_it_was_made_from(place: Installation, source: Path) -> None:
+    def git(*words: str) -> None:
+        identity = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
+        subprocess.run(["git", *identity, "-C", str(source), *words], check=True, capture_output=True)
+
+    place.state.mkdir()
+    stage_source(place, source)
+    assert source_revision(place.app) is None
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-q", "-m", "first")
+    assert not stage_source(place, source)
+    assert source_revision(place.app) == source_revision(source) is not None
 
 
 def test_a_digest_tells_names_apart_from_contents(source: Path) -> None:
