@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.contrib.auth.decorators import login_not_required
 from django.http import HttpRequest, HttpResponse
 from django.urls import include, path
+from django.views.decorators.http import require_safe
 from django.views.generic import RedirectView
 
 from webui.api.api import api
@@ -13,6 +14,7 @@ from webui.runs.share_page import run_share_form
 
 
 @login_not_required
+@require_safe
 def health(_request: HttpRequest) -> HttpResponse:
     """For the supervisor: the process answers."""
     return HttpResponse("ok", content_type="text/plain")

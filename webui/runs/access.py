@@ -6,7 +6,7 @@ id that was never given (404), so nothing of another's can be guessed.
 
 from __future__ import annotations
 
-from django.db.models import Q, QuerySet
+from django.db.models import Case, CharField, Exists, F, OuterRef, Q, QuerySet, When
 
 from webui.accounts.callers import Caller
 from webui.accounts.roles import Right
@@ -31,13 +31,19 @@ def readable(caller: Caller) -> Q:
 
 
 def runs_readable(caller: Caller) -> QuerySet[Run]:
-    """All runs that `caller` may read, with their owners."""
-    return Run.objects.filter(readable(caller)).select_related("owner")
+    """All runs that `caller` may read, with their owners.
+
+    `clone_told` of each is the run that it was made from, if that one is theirs to read too.
+    """
+    theirs = readable(caller)
+    origin = Exists(Run.objects.filter(theirs, pk=OuterRef("clone_of")))
+    told = Case(When(origin, then=F("clone_of_id")), output_field=CharField(null=True))
+    return Run.objects.filter(theirs).select_related("owner").annotate(clone_told=told)
 
 
 def may_change(caller: Caller, run: Run) -> bool:
-    """Cancel, extend, share, tag: the owner, or an admin."""
-    return caller.may(Right.ADMINISTER) or (caller.may(Right.START) and run.owner_id == caller.user.pk)
+    """Cancel, extend, share, tag: the owner, or an admin; never a viewer, nor a token without the scope `run`."""
+    return caller.may(Right.START) and (caller.may(Right.ADMINISTER) or run.owner_id == caller.user.pk)
 
 
 def may_cancel(caller: Caller, run: Run) -> bool:

@@ -17,7 +17,7 @@ from webui.runs.states import State
 
 
 def run_row(run: Run) -> dict[str, Any]:
-    """What the row says; the owner comes with it (`webui.runs.access.runs_readable`)."""
+    """What the row says; owner and `clone_told` come with it (`webui.runs.access.runs_readable`)."""
     return {
         "id": run.pk,
         "label": run.label,
@@ -32,7 +32,7 @@ def run_row(run: Run) -> dict[str, Any]:
         "tags": run.tags,
         "needs": run.needs,
         "visibility": run.visibility,
-        "clone_of": run.clone_of_id,
+        "clone_of": getattr(run, "clone_told", None),
         "state": run.state,
         "outcome": run.outcome or None,
         "detail": run.detail,
