@@ -28,6 +28,7 @@ def expected_seconds(*, experiment: str, request_digest: str, backend: Backend) 
 @cache
 def present_revision() -> str:
     """Git revision of this source, with + in place of its last digit where files differ from it; empty where it is not
-    known. A running process keeps the source it has read."""
+    known. A running process keeps the source it has read.
+    """
     told = source_revision(SOURCE) or ""
     return told if len(told) <= 40 else f"{told[:39]}+"
