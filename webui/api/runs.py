@@ -87,7 +87,7 @@ def run_start(request: HttpRequest, response: HttpResponse, body: RunIn, idempot
     except services.KeyReused as fault:
         raise ApiError(409, "idempotency_key_reused", str(fault), path="Idempotency-Key") from None
     response.headers["Location"] = reverse("api:run", args=[run.pk])
-    return Status(202 if created else 200, whole(run, caller))
+    return Status(202 if created else 200, whole(find_run(run.pk, caller), caller))
 
 
 def _wishes(body: RunIn, caller: Caller) -> Wishes:

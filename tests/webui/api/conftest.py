@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 
 from testbed.command.places import SOURCE
+from tests.webui.api.calling import Caller
+from webui.accounts.models import User
 
 
 @pytest.fixture(scope="module")
@@ -44,3 +46,9 @@ def served(state_folder: Path, django_db_setup: None) -> Iterator[str]:
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(15)
+
+
+@pytest.fixture
+def call(user: User) -> Caller:
+    """A runner."""
+    return Caller(user)

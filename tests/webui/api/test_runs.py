@@ -10,6 +10,7 @@ import pytest
 from django.test import Client
 
 from testbed.events.ordering import merge
+from tests.webui.api.calling import RUNS, Caller, error
 from webui.accounts import services as accounts
 from webui.accounts.models import User
 from webui.api.schemas import RunOut
@@ -18,39 +19,7 @@ from webui.runs.states import Outcome, State
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-RUNS = "/api/v1/runs"
 SMALL = (Path(__file__).resolve().parents[3] / "fixtures" / "experiments" / "blink" / "small.toml").read_text()
-
-
-class Caller:
-    """A CI job with a token."""
-
-    def __init__(self, user: User) -> None:
-        self._client = Client()
-        self._secret = accounts.token_create(user=user, name="ci")[1]
-
-    def __call__(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
-        return self._client.generic(
-            method,
-            path,
-            b"" if body is None else json.dumps(body).encode(),
-            content_type="application/json",
-            headers={"Authorization": f"Bearer {self._secret}", **headers},
-        )
-
-
-@pytest.fixture
-def call(user: User) -> Caller:
-    return Caller(user)
-
-
-def error(response: Any) -> dict[str, Any]:
-    told = response.json()
-    assert set(told) == {"error"}
-    assert set(told["error"]) <= {"code", "message", "path"}
-    assert told["error"]["message"]
-    found: dict[str, Any] = told["error"]
-    return found
 
 
 def test_a_run_of_a_shipped_experiment(call: Caller, sent: list[str]) -> None:

@@ -1,7 +1,8 @@
 """The API held against its own description, by schemathesis with every check, as a runner, an admin and a stranger.
 
-The default suite has one seed and few examples; `--soak` has five seeds, 40 examples for each
-operation, and the phases that enumerate bounds and follow links. Odd ids, cursors, filters, NULs and other scripts' letters are what it is made of (known fault F12).
+The default suite has one seed and few examples; `--soak` has five seeds, 40 examples for each operation, and the phases
+that enumerate bounds and follow links. Odd ids, cursors, filters, NULs and other scripts' letters are what it is made
+of (known fault F12).
 """
 
 from __future__ import annotations
