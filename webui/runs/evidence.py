@@ -180,6 +180,8 @@ def _share_rows(summary: Summary) -> Iterator[tuple[str, ...]]:
     shares = summary.get("shares")
     for trial, told in shares.items() if isinstance(shares, Mapping) else ():
         for one in _read(told, tuple[LaneShare, ...]) or ():
+            if not (one.bytes or one.drops):
+                continue
             lane = "all" if one.lane < 0 else f"VL{one.lane}"
             rates = (one.mean_bits_per_s, one.peak_bits_per_s, one.setting_bits_per_s)
             counts = (decimal(one.bytes / 1e9), f"{one.packets:,}", f"{one.drops:,}", percent(one.share))
@@ -202,4 +204,6 @@ def _definition_rows(summary: Summary) -> Iterator[tuple[str, ...]]:
             seen["front end"] = tools.front_end
         for tool, found in seen.items():
             three = (found.ttft_ms, found.itl_ms, found.tpot_ms)
+            if not any(one.n for one in three):
+                continue
             yield (name, tool, *(number(value) for one in three for value in (one.p50, one.p99)))

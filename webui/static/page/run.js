@@ -46,7 +46,7 @@ function takePlan(plan) {
     part("topo").replaceChildren(make("p", { class: "empty" }, make("b", {}, "No network yet"), "The plan is written when a worker takes the run."));
     return;
   }
-  topology = new Topology({ box: part("topo"), sub: part("topo-sub"), table: part("topo-table") }, plan, model.links);
+  topology = new Topology({ box: part("topo"), sub: part("topo-sub"), table: part("topo-table") }, plan, model);
   ring.slots = plan.slots ?? ring.slots;
   // A system without a ring of slots has no map of one.
   part("ring-panel").hidden = !ring.slots;
@@ -104,6 +104,7 @@ function captions() {
   say(part("tl-sub"), lanes.length > rows ? `requests ${first + 1} to ${first + rows} of ${lanes.length}, ${beside}` : lanes.length ? `${several(lanes.length, "request")}, ${beside}` : "");
   /** @type {HTMLButtonElement} */ (part("rows-up")).disabled = first === 0;
   /** @type {HTMLButtonElement} */ (part("rows-down")).disabled = first + rows >= lanes.length;
+  part("key-pe").hidden = part("key-de").hidden = model.turns.byName.size === 0;
   const empty = part("tl-empty"), { state, outcome } = standing.run;
   empty.hidden = lanes.length > 0;
   if (!empty.hidden) {
@@ -120,16 +121,17 @@ async function finish() {
   timeline.live = figures.live = ring.live = log.live = false;
   const wasFollowing = timeline.view.follow;
   advance(true);
-  if (wasFollowing) {
-    // Nothing follows any more: the whole run, from its first request on.
+  if (wasFollowing || (chosen.restored && !given)) {
+    // Nothing follows any more: the whole run, from its first request on, or around the one that the address names.
     timeline.view.fit();
-    timeline.top = 0;
+    if (wasFollowing) timeline.top = 0;
     part("follow").setAttribute("aria-pressed", "false");
   }
   /** @type {HTMLButtonElement} */ (part("follow")).disabled = true;
   document.getElementById("cancel")?.remove();
   if (given && !timeline.selected) timeline.bring();
   timeline.refresh();
+  if (topology) { topology.live = false; topology.draw(); }
   charts.draw(true);
   captions();
   // The report is written last, a moment after the outcome.

@@ -20,6 +20,7 @@ export class Chosen {
     this.page = page;
     this.open = page.remember.get("story") === "1";
     /** A request of the address that has not come yet. */ this.wanted = page.remember.get("request");
+    /** It has come, and nobody has chosen another by hand. */ this.restored = false;
     /** Texts that a packed run has left with the server. */ this.told = new Told(address);
     this.story = new Story(parts.story, address, { step: (by) => page.timeline.step(by), show: (t) => page.timeline.show(t, t), close: () => this.toggle() });
   }
@@ -57,6 +58,7 @@ export class Chosen {
       const key = this.wanted;
       this.wanted = null;
       timeline.choose(key);
+      this.restored = true;
     }
     const lane = this.current();
     if (lane) this.tell(lane);

@@ -4,6 +4,8 @@
 
 import { Course } from "./course.js";
 
+/** Resources that are a port's own wire; the rest are memories and PCIe. */
+const PORTS = new Set(["wire", "snic_rx"]);
 const READ_SIDES = { snic_rx: "read", snic_tx: "write" };
 
 export class CourseFold {
@@ -49,7 +51,8 @@ export class CourseFold {
   /** Bytes over a storage NIC, spread over the time that the transfer took. @param {import("./order.js").Event} event */
   #transfer(event) {
     for (const place of event.crossed ?? []) {
-      const [node, , kind] = place.split(".");
+      const [node, port, kind] = place.split(".");
+      if (PORTS.has(kind)) this.of("port", `${node}.${port}`, "total").spread(event.began, event.t, event.bytes * 8);
       const side = READ_SIDES[/** @type {keyof READ_SIDES} */ (kind)];
       if (side) this.of(`snic ${side}`, node, "total").spread(event.began, event.t, event.bytes * 8e-9);
     }
@@ -65,6 +68,14 @@ export class CourseFold {
     let course = places.get(where);
     if (!course) places.set(where, (course = new Course(what)));
     return course;
+  }
+
+  /** Bits a second over a port by what its finished transfers moved, mean of a stretch; null where none did. @param {string} port @param {number} start @param {number} end */
+  portRate(port, start, end) {
+    const course = this.kinds.get("port")?.get(port);
+    if (!course || !(end > start)) return null;
+    const { y } = course.read(start, end, course.width), told = y.filter((value) => value !== null);
+    return told.length ? (told.reduce((sum, value) => sum + /** @type {number} */ (value), 0) * course.width) / (end - start) : 0;
   }
 
   /** Courses of a kind by place, in the order of their names. @param {string} kind @returns {[string, Course][]} */

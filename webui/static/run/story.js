@@ -118,7 +118,7 @@ export class Story {
       try { await navigator.clipboard.writeText(JSON.stringify(tale, null, 1)); copy.textContent = "Copied"; } catch { copy.textContent = "The browser does not allow it"; }
       setTimeout(() => { copy.textContent = "Copy as JSON"; }, 2000);
     });
-    return make("div", { class: "storybar" }, make("h3", {}, `${label(lane)}${lane.name && lane.request !== null ? `, ${lane.name}` : ""}`), make("span", { class: "sp" }),
+    return make("div", { class: "storybar" }, make("h3", {}, lane.request === null ? lane.name : `${label(lane)}${lane.name ? `, ${lane.name}` : ""}`), make("span", { class: "sp" }),
       button("Previous", () => this.on.step(-1)), button("Next", () => this.on.step(1)), copy, button("Close", () => this.on.close()));
   }
 
@@ -137,10 +137,10 @@ export class Story {
 /** Where its time went, as a bar and in words. @param {import("./tale.js").Tale} tale */
 function spent(tale) {
   const bar = make("div", { class: "stagebar", "aria-hidden": "true" }), items = tale.shares.map((share, place) => {
-    const part = make("i", { class: `k${place % 6}` });
+    const part = make("i", { class: `k${place % 10}` });
     part.style.flexGrow = String(share.percent);
     bar.append(part);
-    return make("li", {}, make("i", { class: `k${place % 6}`, "aria-hidden": "true" }), `${share.stage} `, make("b", {}, `${share.percent.toFixed(share.percent < 10 ? 1 : 0)} %`), ` ${millis(share.ms)} ms`);
+    return make("li", {}, make("i", { class: `k${place % 10}`, "aria-hidden": "true" }), `${share.stage} `, make("b", {}, `${share.percent.toFixed(share.percent < 10 ? 1 : 0)} %`), ` ${millis(share.ms)} ms`);
   });
   const whole = `${millis(tale.took_ms)} ms${tale.state === "running" ? " so far" : ""}, sent at ${(tale.sent_ms / 1e3).toFixed(3)} s${tale.ttft_ms === null ? "" : `, first token after ${millis(tale.ttft_ms)} ms`}${tale.pauses ? `, paused ${tale.pauses === 1 ? "once" : `${tale.pauses} times`}` : ""}`;
   return [make("h3", {}, "Where its time went"), make("p", { class: "mut" }, `${whole}.`), bar, make("ul", { class: "shares" }, ...items),

@@ -26,3 +26,9 @@ test("lateness is told in true time, CPU pressure only where the kernel has it",
 test("a kind that was never logged has no course", () => {
   assert.deepEqual(fold(["batch.changed", { running: 2, paused: 0, pending: 1, kv_blocks_free: 1, kv_blocks_total: 4 }]).all("neighbour"), []);
 });
+
+test("what a port carries by its finished transfers", () => {
+  const courses = fold(["transfer.finished", { began: 0, bytes: 1e6, crossed: ["pe0.cnic1.wire", "pe0.cnic1.cnic_read"] }, 1e6]);
+  assert.ok(Math.abs(courses.portRate("pe0.cnic1", 0, 2e6) - 4e9) < 1);
+  assert.equal(courses.portRate("pe0.cnic0", 0, 2e6), null);
+});
