@@ -5,6 +5,7 @@ Both ask for a password, so that what names them can be tested for keeping it to
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pwd
 import shutil
@@ -66,7 +67,7 @@ class Server:
         root = os.geteuid() == 0
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
-                self.words(), cwd=self.folder, stdout=log, stderr=log, start_new_session=True,
+                self.words(), cwd=self.folder, stdout=log, stderr=log, start_new_session=True, preexec_fn=_end_with_us,
                 user=self.uid if root else None, group=self.gid if root else None, extra_groups=[] if root else None,
             )  # fmt: skip
         end = time.monotonic() + PATIENCE_S
@@ -87,6 +88,11 @@ class Server:
         if self.process is not None:
             self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _end_with_us() -> None:
+    """In the child: a test run that is killed leaves no server behind. SIGQUIT ends both at once."""
+    ctypes.CDLL(None).prctl(1, signal.SIGQUIT)  # PR_SET_PDEATHSIG
 
 
 class Postgres(Server):
@@ -127,8 +133,10 @@ class Postgres(Server):
         return done.stdout.strip()
 
     def words(self) -> Sequence[str]:
+        # mmap: a killed server leaves its shared memory in its own folder, not in /dev/shm.
         settings = {"listen_addresses": "127.0.0.1", "unix_socket_directories": "", "fsync": "off",
-                    "full_page_writes": "off", "synchronous_commit": "off", "shared_buffers": "32MB"}  # fmt: skip
+                    "full_page_writes": "off", "synchronous_commit": "off", "shared_buffers": "32MB",
+                    "dynamic_shared_memory_type": "mmap"}  # fmt: skip
         flags = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
         return [str(self._programs / "postgres"), "-D", "data", "-p", str(self.port), *flags]
 
