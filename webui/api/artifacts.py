@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator
 from typing import Annotated, Any, BinaryIO
 
-from asgiref.sync import sync_to_async
 from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
 from django.http.response import HttpResponse
@@ -157,7 +157,7 @@ def _answer(
     return StreamingHttpResponse(sender(file, pieces), status=status, content_type=kind, headers=headers)
 
 
-def _now(file: BinaryIO, pieces: list[bytes | Span]) -> Iterator[bytes]:
+def _now(file: BinaryIO, pieces: list[bytes | Span]) -> Generator[bytes, None, None]:
     with file:
         for piece in pieces:
             if isinstance(piece, bytes):
@@ -174,7 +174,7 @@ async def _later(file: BinaryIO, pieces: list[bytes | Span]) -> AsyncIterator[by
     """The same under ASGI, where Django would gather a plain iterator whole before it sends a byte."""
     source = _now(file, pieces)
     try:
-        while (data := await sync_to_async(next, thread_sensitive=False)(source, None)) is not None:
+        while (data := await asyncio.to_thread(next, source, None)) is not None:
             yield data
     finally:
         source.close()

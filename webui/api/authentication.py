@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from django.conf import settings
 from django.http import HttpRequest
+from ninja.errors import AuthenticationError
 from ninja.security import HttpBearer
 from ninja.security.apikey import APIKeyCookie
 
@@ -21,12 +22,13 @@ from webui.audit.origin import origin_is
 class Token(HttpBearer):
     """`Authorization: Bearer lp_…`."""
 
-    def authenticate(self, request: HttpRequest, token: str) -> Caller | None:
-        """The token's user with the rights that its scopes leave, or None."""
+    def authenticate(self, request: HttpRequest, token: str) -> Caller:
+        """The token's user with the rights that its scopes leave. Raises AuthenticationError for an unknown token: a
+        session beside it is not asked, since its CSRF check would answer 403 in place of 401."""
         found = selectors.token_find(secret=token)
         if found is None:
             limit_take(limit="strangers", who=request.META.get("REMOTE_ADDR"))
-            return None
+            raise AuthenticationError
         services.token_use(token=found)
         return _admitted(request, by_token(found))
 

@@ -12,13 +12,15 @@ import socket
 import threading
 import time
 from collections import defaultdict
+from pathlib import Path
 
 from django.db import DatabaseError, IntegrityError, transaction
 from django.db.models import F
 from django.utils import timezone
 
+from testbed.events.log import SUFFIX
 from webui.metering.models import Tally, Watch
-from webui.metering.series import Series
+from webui.metering.series import STREAM_LAG_SECONDS, Series
 
 logger = logging.getLogger(__name__)
 
@@ -96,3 +98,10 @@ def _add(name: str, labels: tuple[str, ...], value: float) -> None:
 
 here = Counting()
 """This process's."""
+
+
+def note_lag(events: Path, nodes: list[str]) -> None:
+    """These nodes' newest lines have just been handed to a viewer who had all before: how old the last write is."""
+    moments = [path.stat().st_mtime for node in nodes if (path := events / f"{node}{SUFFIX}").exists()]
+    if moments:
+        here.observe(STREAM_LAG_SECONDS, max(time.time() - max(moments), 0.0))

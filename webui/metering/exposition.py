@@ -50,7 +50,7 @@ def _gauge(name: str, about: str, value: float) -> Metric:
     return GaugeMetricFamily(name, about, value=value)
 
 
-def _age(moment: datetime | None) -> float:
+def _age(moment: datetime) -> float:
     return max((timezone.now() - moment).total_seconds(), 0.0)
 
 

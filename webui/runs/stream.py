@@ -30,6 +30,7 @@ from testbed.events.log import BadCursor, Cursor, tail_bytes
 from webui.accounts.callers import Caller, by_session
 from webui.accounts.models import User
 from webui.accounts.selectors import session_user
+from webui.metering import counting
 from webui.outages import DATABASE_AWAY, SOCKET_CODE, WORDS, is_outage
 from webui.runs.access import runs_readable
 from webui.runs.facts import run_facts
@@ -117,6 +118,7 @@ class RunStream(AsyncWebsocketConsumer):
                 await self._pump
 
     async def _guarded(self, run_id: str, trial: str, cursor: Cursor) -> None:
+        counting.here.viewers_change(1)
         try:
             await self._pump_events(run_id, trial, cursor)
         except asyncio.CancelledError:
@@ -129,12 +131,15 @@ class RunStream(AsyncWebsocketConsumer):
                 return
             logger.exception("the stream of run %s broke off", run_id)
             await self.close(1011)
+        finally:
+            counting.here.viewers_change(-1)
 
     async def _pump_events(self, run_id: str, trial: str, cursor: Cursor) -> None:
         now = asyncio.get_running_loop().time
         told = _Told()
         caller = await self._reader(run_id)
         who_at = now() + WHO_EVERY_S
+        caught_up = False
         async with watched(run_id) as watch:
             while True:
                 if now() >= who_at:
@@ -147,7 +152,8 @@ class RunStream(AsyncWebsocketConsumer):
                 await self._tell(told, facts, caller, now())
                 # Looked at before the read that has to see the last line: the row is finished only after the log is.
                 finished = facts["state"] == State.FINISHED
-                after, more = await self._send_news(run_id, trial, cursor)
+                after, more = await self._send_news(run_id, trial, cursor, live=caught_up and not finished)
+                caught_up = not more
                 if after != cursor:
                     cursor, told.spoken_at = after, now()
                 if more:
@@ -161,7 +167,7 @@ class RunStream(AsyncWebsocketConsumer):
                     await self.send(text_data="{}")
                 await asyncio.sleep(TICK_S)
 
-    async def _send_news(self, run_id: str, trial: str, cursor: Cursor) -> tuple[Cursor, bool]:
+    async def _send_news(self, run_id: str, trial: str, cursor: Cursor, *, live: bool) -> tuple[Cursor, bool]:
         """Sends what the log has gained, a window of frames at most; the place after it, and whether there is more."""
         events = trial_folder(run_id, trial) / "events"
         for _ in range(WINDOW):
@@ -175,6 +181,8 @@ class RunStream(AsyncWebsocketConsumer):
             self._unanswered += 1
             head = json.dumps({"cursor": str(after)}).encode() + b"\n"
             await self.send(bytes_data=head + b"".join(lines for _, lines in found))
+            if live:
+                counting.note_lag(events, [node for node, _ in found])
             cursor = after
         return cursor, True
 
@@ -198,6 +206,7 @@ class RunStream(AsyncWebsocketConsumer):
         """Who looks on; None once they are signed out. Raises NotTheirs once the run is no longer theirs to read."""
 
         def ask() -> Caller | None:
+            counting.here.flush_if_due()
             user = session_user(session_key=self._session_key)
             if user is None or user.one_time_password:
                 return None

@@ -5,11 +5,12 @@ A run that ended before it wrote a summary has a verdict too: its outcome, and n
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from testbed.experiment.export_junit import export_junit
+from testbed.experiment.run_folder import Outcome
 from testbed.experiment.summary import RunSummary, read_summary
 from testbed.metrics.fidelity import Fidelity
 from testbed.metrics.latency import EVERYTHING
@@ -20,16 +21,16 @@ from webui.runs.models import Run
 def verdict_of(run: Run) -> dict[str, Any]:
     """Outcome, fidelity and expectations of a finished run."""
     summary = _summary_of(run)
-    judged = summary is not None
+    fidelity = None
+    if summary is not None:
+        fidelity = {"verdict": summary.fidelity.verdict, "reasons": list(summary.fidelity.reasons)}
     return {
         "run": run.pk,
         "passed": run.outcome == "passed",
         "outcome": run.outcome,
         "detail": run.detail,
-        "fidelity": (
-            {"verdict": summary.fidelity.verdict, "reasons": list(summary.fidelity.reasons)} if judged else None
-        ),
-        "expectations": [msgspec.to_builtins(row) for row in summary.expectations] if judged else [],
+        "fidelity": fidelity,
+        "expectations": [] if summary is None else [msgspec.to_builtins(row) for row in summary.expectations],
     }
 
 
@@ -54,7 +55,7 @@ def _unjudged(run: Run) -> RunSummary:
     return RunSummary(
         run=run.pk,
         folder="",
-        outcome=run.outcome,
+        outcome=cast(Outcome, run.outcome),
         detail=run.detail,
         clock="simulated" if run.backend == "sim" else "wall",
         dilation=1.0,
