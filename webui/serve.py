@@ -7,7 +7,9 @@ live stream and saves nothing on loopback (design/console.md §2).
 from __future__ import annotations
 
 import argparse
+import importlib
 import socket
+import threading
 import warnings
 
 import uvicorn
@@ -36,6 +38,8 @@ def main() -> None:
         proxy_headers=False,
         server_header=False,
     )
+    # Reading every experiment takes seconds; whoever opens the catalogue first need not wait for all of it.
+    threading.Thread(target=_read_catalogue, daemon=True).start()
     server = uvicorn.Server(config)
     if arguments.fd is None:
         server.run()
@@ -43,6 +47,11 @@ def main() -> None:
     # From the number alone Python asks the kernel for family and type; uvicorn's own --fd takes it for a unix socket,
     # which leaves Nagle's algorithm on.
     server.run(sockets=[socket.socket(fileno=arguments.fd)])
+
+
+def _read_catalogue() -> None:
+    importlib.import_module("webui.asgi")
+    importlib.import_module("webui.catalogue.selectors").experiment_list()
 
 
 if __name__ == "__main__":

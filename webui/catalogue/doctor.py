@@ -48,12 +48,17 @@ class Report:
 
     @property
     def fine(self) -> list[Finding]:
-        """What needs no attention."""
-        return [finding for finding in self.findings if finding.tone in ("ok", "info")]
+        """What is as it should be."""
+        return [finding for finding in self.findings if finding.tone == "ok"]
+
+    @property
+    def notes(self) -> list[Finding]:
+        """What is to be known: neither fine nor in the way."""
+        return [finding for finding in self.findings if finding.tone == "info"]
 
     @property
     def open(self) -> list[Finding]:
-        """What does."""
+        """What needs attention."""
         return [finding for finding in self.findings if finding.tone in ("warn", "bad")]
 
     @property

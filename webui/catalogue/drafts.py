@@ -50,9 +50,9 @@ class Draft:
         return [*self.faults, *(fault for section in self.sections for fault in section.faults)]
 
     @property
-    def field_faults(self) -> list[tuple[str, list[str]]]:
-        """Faults by the name of the input that they belong beside."""
-        return [(part.name, part.own_faults) for part in every_input(self.sections) if part.own_faults]
+    def field_faults(self) -> list[tuple[str, str, list[str]]]:
+        """Faults with the name of the input that they belong beside, and with its path in the file."""
+        return [(part.name, part.path, part.own_faults) for part in every_input(self.sections) if part.own_faults]
 
     @property
     def is_open_ended(self) -> bool:

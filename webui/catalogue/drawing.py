@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from testbed.experiment.plan import FabricPlan, NodePlan, Plan
 
 WIDTH = 720
-BAR, LANE_BAR, NODE, LINK = 28, 48, 42, 46
+BAR, LANE_BAR, NODE, LINK = 28, 50, 42, 34
 BOX = 116
 MOST_IN_ROW = 6
 LANES_DRAWN = 6

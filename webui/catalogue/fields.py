@@ -207,6 +207,11 @@ class Table:
 Part: TypeAlias = Field | Section | Alternatives | Table
 
 
+def _plain(number: float | None) -> float | None:
+    """A number without the fraction that it does not have."""
+    return int(number) if number is not None and number == int(number) else number
+
+
 def element_id(name: str) -> str:
     """An id for an input's name: letters, digits and dashes; others as their numbers."""
     return "f-" + "".join(letter if letter.isalnum() and letter.isascii() else f"-{ord(letter):x}-" for letter in name)

@@ -20,7 +20,7 @@ class LaunchForm(forms.Form):
     """Syntax only; whether an experiment can run is for its reader to say, whether a bench takes it for the service."""
 
     on = forms.ChoiceField(choices=Backend.choices, initial=Backend.SIM)
-    further = forms.CharField(required=False, strip=False, max_length=20_000)
+    overrides = forms.CharField(required=False, strip=False, max_length=20_000)
     spec = forms.CharField(required=False, strip=False, max_length=LONGEST_TEXT)
     tags = forms.CharField(required=False, max_length=400)
     visibility = forms.ChoiceField(choices=Visibility.choices, initial=Visibility.PRIVATE, required=False)

@@ -118,7 +118,7 @@ def _posted_draft(request: HttpRequest, text: str, name: str) -> Draft:
         text=text,
         experiment=name,
         on=on if on in Backend.values else Backend.SIM.value,
-        further=posted.get("further", "").replace("\r\n", "\n")[:20_000],
+        further=posted.get("overrides", "").replace("\r\n", "\n")[:20_000],
         posted=posted.dict(),
         with_fields=posted.get("mode") == FIELDS,
     )

@@ -8,11 +8,16 @@ from django.views.decorators.http import require_safe
 
 from webui.accounts.callers import caller_of
 from webui.catalogue import selectors
+from webui.catalogue.answers import last_answers
 from webui.catalogue.doctor import doctor_report
 from webui.runs import selectors as run_selectors
 from webui.runs.listing import Asked, run_page
+from webui.runs.models import Run
+from webui.runs.states import State
 
 RECENT = 6
+HERE = "here-now"
+"""The filter that is no folder's name."""
 
 
 @require_safe
@@ -21,14 +26,20 @@ def experiments(request: HttpRequest) -> HttpResponse:
     caller = caller_of(request)
     found = selectors.experiment_list()
     groups = sorted({one.group for one in found})
+    offers = selectors.offers_now()
+    here = [one for one in found if selectors.runs_here(one, offers)]
     group = request.GET.get("group", "")
-    shown = [one for one in found if not group or one.group == group]
-    answers = run_selectors.run_last_answers(experiments=[one.name for one in shown], caller=caller)
+    chosen = here if group == HERE else [one for one in found if not group or one.group == group]
+    answers = last_answers(caller=caller, experiments=[one.name for one in chosen])
     context = {
         "section": "experiments",
-        "cards": [{"experiment": one, "answer": answers.get(one.name)} for one in shown],
+        "cards": [{"experiment": one, "told": answers.get(one.name)} for one in chosen],
         "groups": [(name, sum(one.group == name for one in found)) for name in groups],
         "group": group,
+        "here": HERE,
+        "here_count": len(here),
+        "benches": selectors.bench_rows(caller=caller),
+        "queued": Run.objects.filter(state=State.QUEUED).count(),
         "count": len(found),
         "runs": run_page(caller=caller, asked=Asked(), rows=RECENT).rows,
         "run_count": run_selectors.run_list(caller=caller).count(),
@@ -40,4 +51,4 @@ def experiments(request: HttpRequest) -> HttpResponse:
 def doctor(request: HttpRequest) -> HttpResponse:
     """The doctor's findings, as a part of a page; probing may take seconds."""
     report = doctor_report(fresh="fresh" in request.GET)
-    return render(request, "catalogue/doctor.html", {"report": report})
+    return render(request, "catalogue/doctor.html", {"report": report, "brief": "brief" in request.GET})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, timedelta
-from typing import NamedTuple
 
 from django.db.models import Q, QuerySet, TextField
 from django.db.models.functions import Cast
@@ -15,18 +14,11 @@ from webui.benches.placement import place
 from webui.benches.situation import situation_now
 from webui.runs.access import runs_readable
 from webui.runs.models import Origin, Run
-from webui.runs.states import ACTIVE, Outcome
+from webui.runs.states import ACTIVE
 
 _ID_OR_LABEL = re.compile(r"\A[0-9a-f-]{6,40}\Z")
 RESEND_AFTER = timedelta(seconds=5)
 """A queued run that nobody has taken for this long is sent to the broker again."""
-
-
-class LastAnswer(NamedTuple):
-    """What there is to say about an experiment."""
-
-    latest: Run
-    answered: Run | None
 
 
 def run_list(
@@ -97,15 +89,3 @@ def run_unheard(*, now: datetime) -> list[tuple[str, str]]:
     ids = [run for run, _ in starts]
     stale = set(Run.objects.filter(pk__in=ids, created_at__lt=now - RESEND_AFTER).values_list("pk", flat=True))
     return [(run, bench) for run, bench in starts if run in stale]
-
-
-def run_last_answers(*, experiments: list[str], caller: Caller) -> dict[str, LastAnswer]:
-    """For each experiment that was ever run: its newest run, and the newest one that was judged, with its figures."""
-    answers = {}
-    for name in experiments:
-        runs = runs_readable(caller).filter(experiment=name).order_by("-created_at")
-        latest = runs.first()
-        if latest is not None:
-            judged = runs.filter(outcome__in=[Outcome.PASSED, Outcome.FAILED]).exclude(summary={})
-            answers[name] = LastAnswer(latest, judged.first())
-    return answers

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 
 from django import template
 from django.template import Context
@@ -129,59 +128,8 @@ def took(run: Run) -> str:
 
 
 @register.filter
-def system_figures(run: Run) -> list[dict[str, Any]]:
-    """The median latencies of each system in a run's summary, for a card; none if there is no summary."""
-    systems = run.summary.get("systems")
-    if not isinstance(systems, dict):
-        return []
-    rows = []
-    # In the experiment's order: PostgreSQL's jsonb does not keep that of the summary.
-    place = {name: number for number, name in enumerate(run.systems)}
-    ordered = sorted(systems.items(), key=lambda item: (place.get(item[0].partition(" ")[0], len(place)), item[0]))
-    for name, figures in ordered[:4]:
-        row: dict[str, Any] = {"name": str(name)}
-        for metric in ("ttft_ms", "tpot_ms", "itl_ms"):
-            told = figures.get(metric) if isinstance(figures, dict) else None
-            for percentile in ("p50", "p99"):
-                value = told.get(percentile) if isinstance(told, dict) else None
-                row[f"{metric}_{percentile}"] = value if isinstance(value, int | float) else None
-        rows.append(row)
-    return rows
-
-
-@register.filter
 def millis(value: float | None) -> str:
     """Milliseconds with about three digits."""
     if value is None:
         return "–"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
-
-
-@register.simple_tag
-def dot_rows(rows: list[dict[str, Any]]) -> SafeString:
-    """Each system's median first-token latency as a dot on one axis from 0, with a line to its p99."""
-    told = [row for row in rows if row["ttft_ms_p50"] is not None]
-    if not told:
-        return format_html('<p class="none">{}</p>', "Its last run completed no request.")
-    top = max(row["ttft_ms_p99"] or row["ttft_ms_p50"] for row in told) * 1.08 or 1.0
-    parts = []
-    for place, row in enumerate(told):
-        y = place * 22 + 12
-        x = 92 + row["ttft_ms_p50"] / top * 134
-        far = 92 + (row["ttft_ms_p99"] or row["ttft_ms_p50"]) / top * 134
-        parts.append(
-            format_html(
-                '<text x="0" y="{}">{}</text><line class="axis" x1="92" x2="226" y1="{}" y2="{}"/>'
-                '<line class="range s{}" x1="{}" x2="{}" y1="{}" y2="{}"/>'
-                '<circle class="s{}" cx="{}" cy="{}" r="4.5" stroke-width="2"/>'
-                '<text class="v" x="270" y="{}" text-anchor="end">{} ms</text>',
-                *(y + 4, row["name"], y, y, place, f"{x:.1f}", f"{far:.1f}", y, y),
-                *(place, f"{x:.1f}", y, y + 4, millis(row["ttft_ms_p50"])),
-            )
-        )
-    return format_html(
-        '<svg class="dots" viewBox="0 0 270 {}" width="100%" role="img" aria-label="{}">{}</svg>',
-        len(told) * 22 + 2,
-        ", ".join(f"{row['name']} {millis(row['ttft_ms_p50'])} ms" for row in told),
-        SafeString("".join(parts)),
-    )
