@@ -24,7 +24,8 @@ class Token(HttpBearer):
 
     def authenticate(self, request: HttpRequest, token: str) -> Caller:
         """The token's user with the rights that its scopes leave. Raises AuthenticationError for an unknown token: a
-        session beside it is not asked, since its CSRF check would answer 403 in place of 401."""
+        session beside it is not asked, since its CSRF check would answer 403 in place of 401.
+        """
         found = selectors.token_find(secret=token)
         if found is None:
             limit_take(limit="strangers", who=request.META.get("REMOTE_ADDR"))
