@@ -41,6 +41,8 @@ def cautions(sides: Sequence[SideFacts]) -> tuple[str, ...]:
         elif side.fidelity == "degraded":
             why = f": {side.reasons[0]}" if side.reasons else ""
             found.append(f"{side.letter} is degraded{why}. Small differences may be the host's.")
+        if side.fault:
+            found.append(f"The event logs of {side.letter} cannot be read ({side.fault}); its repeats are pooled.")
         if side.outcome in ("errored", "cancelled", "lost"):
             found.append(f"{side.letter} was {side.outcome}; its figures are of what it had done by then.")
     clocks = {side.clock for side in sides if side.clock}

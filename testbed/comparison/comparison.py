@@ -112,6 +112,7 @@ def _facts(letter: str, side: Side, more: dict[str, Any]) -> SideFacts:
         question=str(spec.question if spec else ""),
         title=str(spec.title if spec else ""),
         finished=bool(summary),
+        fault=side.run.digest.fault if side.run.digest else "",
     )
 
 

@@ -39,6 +39,8 @@ class SideFacts(msgspec.Struct, frozen=True):
     question: str
     title: str
     finished: bool
+    fault: str = ""
+    """Why its event logs cannot be read; its repeats are then pooled as in its summary."""
 
 
 class FigureRow(msgspec.Struct, frozen=True):

@@ -160,7 +160,7 @@ def beside(lines: Sequence[PaperLine], places: Sequence[int], unit: str) -> Safe
             parts.append(format_html('<path class="range s{}" d="M{} {}H{}"/>', place, f"{x(line.paper):.1f}", y,
                                      f"{x(line.ours):.1f}"))  # fmt: skip
             if line.low is not None and line.high is not None:
-                parts.append(format_html('<path class="whisker s{}" d="M{1} {2}v8m0 -4H{3}m0 -4v8"/>', place,
+                parts.append(format_html('<path class="whisker s{0}" d="M{1} {2}v8m0 -4H{3}m0 -4v8"/>', place,
                                          f"{x(line.low):.1f}", y - 4, f"{x(line.high):.1f}"))  # fmt: skip
             parts.append(mark(place, x(line.ours), y, 4.4))
             parts.append(format_html('<text x="398" y="{}" text-anchor="end">{}</text>', y + 4,

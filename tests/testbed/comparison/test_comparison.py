@@ -172,6 +172,7 @@ def test_what_runs_still_has_no_answer() -> None:
         ({"fidelity": "degraded"}, "B is degraded. Small differences may be the host's."),
         ({"outcome": "lost"}, "B was lost; its figures are of what it had done by then."),
         ({"clock": "wall"}, "different clocks"),
+        ({"fault": "BadRecord: gpu0: line 3"}, "logs of B cannot be read (BadRecord: gpu0: line 3)"),
     ],
 )
 def test_nobody_trusts_doubtful_figures_unwarned(more: dict[str, object], words: str) -> None:
