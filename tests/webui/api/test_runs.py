@@ -142,6 +142,13 @@ def test_405_says_what_is_allowed(call: Caller) -> None:
     assert "POST" in call("PUT", RUNS).headers["Allow"]
 
 
+def test_an_unknown_token_is_401_also_where_a_session_would_need_a_csrf_token(client: Client, db: None) -> None:
+    for method in (client.get, client.post):
+        response = method(RUNS, headers={"Authorization": "Bearer lp_unknown"})
+        assert (response.status_code, error(response)["code"]) == (401, "not_authenticated")
+        assert response.headers["WWW-Authenticate"].startswith("Bearer")
+
+
 def test_strangers_get_401_and_how_to_get_in(client: Client, db: None) -> None:
     for headers in ({}, {"Authorization": "Bearer lp_wrong"}, {"Authorization": "Basic eDp5"}):
         response = client.get(RUNS, headers=headers)
