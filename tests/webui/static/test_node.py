@@ -34,6 +34,7 @@ def test_each_pure_module_has_its_tests() -> None:
         "logview",
         "machine",
         "model",
+        "picture",
         "story",
         "timeline",
     }

@@ -17,6 +17,7 @@ export class ExchangeFold {
   constructor() {
     /** @type {Exchange[]} */ this.exchanges = [];
     /** @type {Map<string, Exchange>} */ this.byName = new Map();
+    /** What something was heard of since somebody last looked. @type {Set<Exchange>} */ this.touched = new Set();
     this.completed = 0;
     this.failed = 0;
     this.tokens = 0;
@@ -44,12 +45,14 @@ export class ExchangeFold {
       maxTokens: event.max_tokens, times: [], counts: null, received: 0, ended: null, tokens: 0, reason: "", error: "" };
     this.exchanges.push(exchange);
     this.byName.set(event.name, exchange);
+    this.touched.add(exchange);
   }
 
   /** @param {import("./order.js").Event} event */
   #chunk(event) {
     const exchange = this.byName.get(event.name);
     if (!exchange) { this.strays++; return; }
+    this.touched.add(exchange);
     const count = event.count ?? 1;
     const times = exchange.times = growing(exchange.times);
     if (count !== 1 && !exchange.counts) exchange.counts = new Array(times.length).fill(1);
@@ -75,6 +78,7 @@ export class ExchangeFold {
     pack.times("received").forEach((times, place) => {
       const exchange = this.exchanges[place], own = counts && counts.subarray(at, at + times.length);
       exchange.times = times;
+      this.touched.add(exchange);
       exchange.counts = own && own.some((count) => count !== 1) ? own : null;
       exchange.received = own ? own.reduce((sum, count) => sum + count, 0) : times.length;
       this.tokens += exchange.received;
@@ -89,6 +93,7 @@ export class ExchangeFold {
   #end(event, tokens, reason, error) {
     const exchange = this.byName.get(event.name);
     if (!exchange || exchange.ended !== null) { this.strays++; return; }
+    this.touched.add(exchange);
     Object.assign(exchange, { ended: event.t, tokens, reason, error });
     if (error) this.failed++; else this.completed++;
   }

@@ -1,7 +1,7 @@
 // @ts-check
 // What the GPU and the links did: graph launches with their batch, window relaunches, batch figures, link readings.
 
-/** @typedef {{t: number, cost: number, batch: number, kind: string, mode: string, inWindow: number, fallback: boolean}} Launch */
+/** `end` is null where the log does not say when the device was done. @typedef {{t: number, end: number | null, batch: number, kind: string}} Launch */
 /** @typedef {{t: number[], rate: number[], setting: number, drops: number, sent: number, top: number}} Series */
 
 export class LaunchFold {
@@ -16,10 +16,9 @@ export class LaunchFold {
   /** @param {import("./order.js").Event} event */
   take(event) {
     if (event.type === "graph.launched") {
-      push(this.byNode, event.node, { t: event.t, cost: event.cost, batch: event.batch, kind: event.kind,
-        mode: event.mode, inWindow: event.in_window, fallback: false });
-      this.count++;
-      this.largest = Math.max(this.largest, event.batch);
+      this.#launch(event.node, { t: event.t, end: null, batch: event.batch, kind: event.kind });
+    } else if (event.type === "forward.finished") {
+      this.#launch(`${event.node}.${event.engine}`, { t: event.began, end: event.t, batch: event.turns.length, kind: event.kind });
     } else if (event.type === "window.relaunched") {
       push(this.relaunches, event.node, { t: event.t, gap: event.gap, launches: event.launches });
     } else if (event.type === "batch.changed") {
@@ -27,6 +26,16 @@ export class LaunchFold {
         free: event.kv_blocks_free, total: event.kv_blocks_total });
     }
   }
+
+  /** By device: a GPU, or an engine of a node. @param {string} device @param {Launch} launch */
+  #launch(device, launch) {
+    push(this.byNode, device, launch);
+    this.count++;
+    this.largest = Math.max(this.largest, launch.batch);
+  }
+
+  /** Devices that have launched something, by name. */
+  devices() { return [...this.byNode.keys()].sort(); }
 }
 
 export class LinkFold {

@@ -4,11 +4,13 @@
 import { CourseFold } from "./courses.js";
 import { FidelityFold } from "./fidelity.js";
 import { Journal, KEPT } from "./journal.js";
+import { LaneBook } from "./lanes.js";
 import { ExchangeFold } from "./latency.js";
 import { LaunchFold, LinkFold } from "./machine.js";
 import { MomentFold } from "./moments.js";
 import { Reorderer } from "./order.js";
-import { TrackFold, lanesOf } from "./requests.js";
+import { OutageFold } from "./outages.js";
+import { TrackFold } from "./requests.js";
 import { RingFold } from "./ring.js";
 import { TurnFold } from "./turns.js";
 
@@ -26,7 +28,9 @@ export class Model {
     this.journal = new Journal(tables.levels);
     this.courses = new CourseFold();
     this.moments = new MomentFold();
-    this.folds = [this.exchanges, this.tracks, this.turns, this.ring, this.launches, this.links, this.fidelity, this.courses, this.moments];
+    this.outages = new OutageFold();
+    this.book = new LaneBook(this.tracks, this.exchanges, this.turns);
+    this.folds = [this.exchanges, this.tracks, this.turns, this.ring, this.launches, this.links, this.fidelity, this.courses, this.moments, this.outages];
     /** The last moment anything was heard of. */ this.now = 0;
     this.events = 0;
     this.started = false;
@@ -36,8 +40,6 @@ export class Model {
     this.stage = "";
     /** @type {{verdict: string, reasons: string[]} | null} */ this.judged = null;
     /** When a node woke later than the threshold, at most the newest thousand. @type {number[]} */ this.late = [];
-    /** @type {import("./requests.js").Lane[]} */ this.lanes = [];
-    this.lanesVersion = -1;
   }
 
   /** Takes events as they came; `clock` is the page's clock in ms. @param {import("./order.js").Event[]} events @param {number} clock */
@@ -85,23 +87,6 @@ export class Model {
     for (const fold of this.folds) fold.take(event);
   }
 
-  /** The requests as lanes; made anew only when something about them has changed. */
-  requestLanes() {
-    const version = this.tracks.version + this.exchanges.version + this.turns.version;
-    if (version !== this.lanesVersion) {
-      this.lanes = lanesOf(this.tracks, this.exchanges, this.now, this.turns);
-      this.lanesVersion = version;
-    } else {
-      for (const lane of this.lanes) if (lane.state === "running") stretch(lane, this.now);
-    }
-    return this.lanes;
-  }
-}
-
-/** @param {import("./requests.js").Lane} lane @param {number} now */
-function stretch(lane, now) {
-  if (now <= lane.end) return;
-  lane.end = now;
-  const last = lane.phases.at(-1);
-  if (last) last.end = now;
+  /** The requests as lanes, as they are now. */
+  requestLanes() { return this.book.at(this.now); }
 }

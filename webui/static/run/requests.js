@@ -1,6 +1,6 @@
 // @ts-check
-// One lane for each request: its phases, its tokens, its pauses, its text and the thirteen steps. The same cut as
-// testbed.metrics.spans: sending, queued (until the scheduler claims it, or without a ring until a graph is chosen for it; for an agent's turn, until its KV is there),
+// Each request on the server's side: its tokens, its pauses, its text and the thirteen steps. What lanes.js makes of
+// it is the same cut as testbed.metrics.spans: sending, queued (until the scheduler claims it, or without a ring until a graph is chosen for it; for an agent's turn, until its KV is there),
 // prefill (until its first token is published), decode (until its last), delivery (until the client has it all).
 
 import { growing } from "./pack.js";
@@ -38,6 +38,7 @@ export class TrackFold {
   constructor() {
     /** @type {Map<number, Track>} */ this.tracks = new Map();
     /** @type {Map<string, Track>} */ this.byName = new Map();
+    /** What something was heard of since somebody last looked. @type {Set<Track>} */ this.touched = new Set();
     /** Requests of each launch that is not done, by "node launch". @type {Map<string, number[]>} */ this.open = new Map();
     this.version = 0;
   }
@@ -131,10 +132,12 @@ export class TrackFold {
   /** @param {number} request */
   #track(request) {
     let track = this.tracks.get(request);
-    if (!track) {
+    if (track) this.touched.add(track);
+    else {
       track = { request, name: "", slot: null, steps: new Map(), published: [], pauses: [], ended: null, reason: "",
         text: [], told: true, promptTokens: 0, maxTokens: 0 };
       this.tracks.set(request, track);
+      this.touched.add(track);
     }
     return track;
   }
@@ -146,85 +149,4 @@ export class TrackFold {
   }
 }
 
-/** @typedef {{what: string, start: number, end: number}} Span */
-/** @typedef {{key: string, name: string, request: number | null, slot: number | null, start: number, end: number,
- *   phases: Span[], tokens: number[] | Float64Array, pauses: [number, number][], state: "running" | "done" | "failed", reason: string,
- *   promptTokens: number, maxTokens: number, track: Track | null, exchange: import("./latency.js").Exchange | null,
- *   turn: import("./turns.js").Turn | null}} Lane */
-
-/**
- * All requests as lanes, in the order of sending (or of arrival, where no client logged).
- * @param {TrackFold} tracks @param {import("./latency.js").ExchangeFold} exchanges @param {number} now
- * @param {import("./turns.js").TurnFold} [turns]
- * @returns {Lane[]}
- */
-export function lanesOf(tracks, exchanges, now, turns) {
-  const lanes = [];
-  const seen = new Set();
-  for (const track of tracks.tracks.values()) {
-    const exchange = exchanges.byName.get(track.name) ?? null;
-    if (exchange) seen.add(exchange);
-    const lane = laneOf(track, exchange, now);
-    if (lane) lanes.push(lane);
-  }
-  for (const exchange of exchanges.byName.values()) {
-    if (!seen.has(exchange)) lanes.push(/** @type {Lane} */ (laneOf(null, exchange, now, turns?.byName.get(exchange.name))));
-  }
-  return lanes.sort((a, b) => a.start - b.start || (a.name < b.name ? -1 : a.name > b.name ? 1 : 0));
-}
-
-/** @param {Track | null} track @param {import("./latency.js").Exchange | null} exchange @param {number} now @param {import("./turns.js").Turn} [turn] @returns {Lane | null} */
-function laneOf(track, exchange, now, turn) {
-  const start = exchange ? exchange.sent : track?.steps.get(1)?.first;
-  if (start === undefined) return null;
-  const ended = exchange ? exchange.ended : track ? track.ended : null;
-  const end = Math.max(start, ended ?? now);
-  const tokens = track && track.published.length ? track.published : received(exchange);
-  const marks = [start, track?.steps.get(1)?.first ?? turn?.last.get("queued"),
-    track?.steps.get(6)?.first ?? track?.steps.get(7)?.first ?? turn?.last.get("prefilling") ?? turn?.last.get("ready"), tokens[0],
-    ended !== null ? tokens.at(-1) : undefined];
-  const phases = phasesOf(marks, end);
-  const decode = phases.find((phase) => phase.what === "decode");
-  return {
-    key: track ? `r${track.request}` : `n${exchange?.name}`,
-    name: exchange?.name || track?.name || "",
-    request: track ? track.request : null,
-    slot: track ? track.slot : null,
-    start, end, phases, tokens, pauses: decode && track ? pausesOf(track, decode) : [],
-    state: ended === null ? "running" : exchange?.error ? "failed" : "done",
-    reason: exchange ? exchange.error || exchange.reason : track ? track.reason : "",
-    promptTokens: exchange?.promptTokens || track?.promptTokens || 0,
-    maxTokens: exchange?.maxTokens || track?.maxTokens || 0,
-    track, exchange, turn: turn ?? null,
-  };
-}
-
-/** @param {import("./latency.js").Exchange | null} exchange @returns {number[] | Float64Array} */
-function received(exchange) {
-  if (!exchange) return [];
-  const { times, counts } = exchange;
-  return counts ? [...times].flatMap((t, place) => new Array(counts[place]).fill(t)) : times;
-}
-
-const PHASES = ["sending", "queued", "prefill", "decode", "delivery"];
-
-/** Spans between the known marks, made to rise and to stay before `end`. @param {(number | undefined)[]} marks @param {number} end @returns {Span[]} */
-function phasesOf(marks, end) {
-  /** @type {{what: string, start: number}[]} */ const known = [];
-  let low = 0;
-  marks.forEach((mark, place) => {
-    if (mark === undefined) return;
-    low = Math.min(Math.max(mark, known.length ? low : mark), end);
-    known.push({ what: PHASES[place], start: low });
-  });
-  return known.map((phase, place) => ({ ...phase, end: place + 1 < known.length ? known[place + 1].start : end }));
-}
-
-/** @param {Track} track @param {Span} decode @returns {[number, number][]} */
-function pausesOf(track, decode) {
-  const inside = (/** @type {number} */ t) => Math.min(Math.max(t, decode.start), decode.end);
-  return track.pauses.map(([start, stop]) => {
-    const low = inside(start);
-    return [low, Math.max(low, inside(stop ?? decode.end))];
-  });
-}
+/** @typedef {import("./lanes.js").Lane} Lane */

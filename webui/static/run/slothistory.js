@@ -10,6 +10,7 @@ export class SlotHistory {
   constructor() {
     this.length = 0;
     this.#make(1024);
+    /** Slots that held a request after each change, and of these the paused ones. */ this.now = { taken: 0, paused: 0 };
     /** @type {string[]} */ this.states = [];
     /** Newest change of each slot before every `KNOWN_EVERY`th one, by slot. @type {Map<number, number>[]} */ this.known = [];
     /** @type {Map<number, number>} */ this.newest = new Map();
@@ -23,6 +24,8 @@ export class SlotHistory {
     /** @type {Int32Array} */ this.request = grown(Int32Array, this.request);
     /** @type {Int32Array} */ this.incarnation = grown(Int32Array, this.incarnation);
     /** @type {Uint8Array} */ this.state = grown(Uint8Array, this.state);
+    /** @type {Uint16Array} */ this.taken = grown(Uint16Array, this.taken);
+    /** @type {Uint16Array} */ this.paused = grown(Uint16Array, this.paused);
   }
 
   /** A change, not before the last one. @param {number} number @param {Held} slot */
@@ -32,6 +35,11 @@ export class SlotHistory {
     if (at % KNOWN_EVERY === 0) this.known.push(new Map(this.newest));
     let state = this.states.indexOf(slot.state);
     if (state < 0) state = this.states.push(slot.state) - 1;
+    const before = this.newest.get(number), { now } = this;
+    if (before !== undefined) count(now, this.states[this.state[before]], -1);
+    count(now, slot.state, 1);
+    this.taken[at] = now.taken;
+    this.paused[at] = now.paused;
     this.moved[at] = slot.moved;
     this.slot[at] = number;
     this.request[at] = slot.request;
@@ -51,4 +59,10 @@ export class SlotHistory {
     return new Map([...newest].map(([number, at]) => [number, { state: this.states[this.state[at]], incarnation: this.incarnation[at],
       request: this.request[at], moved: this.moved[at] }]));
   }
+}
+
+/** @param {{taken: number, paused: number}} now @param {string} state @param {number} by */
+function count(now, state, by) {
+  if (state !== "empty") now.taken += by;
+  if (state === "decode_paused") now.paused += by;
 }

@@ -1,37 +1,45 @@
 // @ts-check
-// The token timeline: requests, GPU launches and virtual lanes on one canvas, one axis and one gutter. It draws when
-// something has changed, at most once a frame, and never changes a view that the person has moved.
+// The token timeline: requests, launches, slots and virtual lanes on one canvas, one axis and one gutter. It draws when
+// something has changed, at most once a frame, and never changes a view that the person has moved. What is drawn where
+// is picture.js's; charts beside it share its gutter (`left`), its stretch of time and its cursor.
 
-import { axisLabel, ticks, View } from "./view.js";
-import { fit, paintLane, paintLaunches, paintRelaunches, paintSeries, palette } from "./paint.js";
-import { count, rate, span } from "./format.js";
+import { laneNamed, readingWords } from "./lanes.js";
+import { palette } from "./paint.js";
+import { AXIS, Picture, ROW_PITCH } from "./picture.js";
+import { count } from "./format.js";
+import { View } from "./view.js";
 
-const ROW = 14, GAP = 2, AXIS = 24, GPU = 34, VL = 46;
 const ROWS_WIDE = 24, ROWS_NARROW = 16;
+const SMALL_PX = 600;
 
 export class Timeline {
   /**
    * @param {HTMLCanvasElement} canvas @param {import("./model.js").Model} model
-   * @param {{select: (lane: import("./requests.js").Lane | null) => void, moved: () => void}} on
+   * @param {{select: (lane: import("./lanes.js").Lane | null) => void, moved: () => void}} on
    */
   constructor(canvas, model, on) {
     this.canvas = canvas;
     this.model = model;
     this.on = on;
     this.view = new View();
+    this.picture = new Picture(this);
     /** First row shown, counted from the first request. */ this.top = 0;
-    this.port = "";
+    /** The port whose lanes are shown, and others beside it. */ this.port = "";
+    /** @type {string[]} */ this.more = [];
+    /** Devices whose launches are shown; null for the first few. @type {string[] | null} */ this.devices = null;
     /** @type {string | null} */ this.selected = null;
     /** @type {{x: number, y: number} | null} */ this.pointer = null;
+    /** A moment that charts beside it point at; null is none. @type {number | null} */ this.cursor = null;
+    /** A stretch that is being chosen. @type {[number, number] | null} */ this.chosen = null;
+    /** @type {((start: number, end: number) => void)[]} */ this.viewers = [];
+    /** @type {((t: number | null) => void)[]} */ this.pointers = [];
+    /** @type {number[]} */ this.told = [];
     this.live = true;
     this.dirty = true;
     this.left = 156;
     this.width = 300;
-    /** A moment that charts beside it point at; null is none. @type {number | null} */ this.cursor = null;
-    /** @type {((start: number, end: number) => void)[]} */ this.viewers = [];
-    /** @type {((t: number | null) => void)[]} */ this.pointers = [];
-    /** @type {[number, number]} */ this.told = [NaN, NaN];
     /** How many request rows the canvas has; it only grows, so that nothing below it jumps. */ this.rows = 8;
+    /** Milliseconds that the last drawing took, and how many there were: for who measures. */ this.cost = { last: 0, frames: 0 };
     const frame = () => { if (this.dirty) this.draw(); requestAnimationFrame(frame); };
     requestAnimationFrame(frame);
     new ResizeObserver(() => this.refresh()).observe(/** @type {HTMLElement} */ (canvas.parentElement));
@@ -80,10 +88,27 @@ export class Timeline {
     this.on.moved();
   }
 
-  get most() { return this.width < 600 ? ROWS_NARROW : ROWS_WIDE; }
+  /** Goes to the request that `text` names; false if there is none. @param {string} text */
+  find(text) {
+    const lane = laneNamed(this.lanes(), text);
+    if (!lane) return false;
+    const { view } = this;
+    if (lane.start > view.end || lane.end < view.start) this.show(lane.start, lane.end, lane.key); else this.choose(lane.key);
+    return true;
+  }
+
+  get small() { return this.width < SMALL_PX; }
+
+  get most() { return this.small ? ROWS_NARROW : ROWS_WIDE; }
 
   /** Lanes as they are listed. */
   lanes() { return this.model.requestLanes(); }
+
+  /** Lanes on screen. */
+  seen() {
+    const lanes = this.lanes(), first = this.first(lanes.length);
+    return lanes.slice(first, first + this.rows);
+  }
 
   /** Index of the first lane on screen: the newest while following, else where the person left it. @param {number} total */
   first(total) {
@@ -103,11 +128,10 @@ export class Timeline {
 
   /** After a move in time: if no row on screen has a mark in view, goes to the first request that has. */
   bring() {
-    const lanes = this.lanes(), { start, end } = this.view;
-    const seen = (/** @type {import("./requests.js").Lane} */ lane) => lane.start < end && lane.end > start;
-    const first = this.first(lanes.length);
-    if (!lanes.slice(first, first + this.rows).some(seen)) {
-      const place = lanes.findIndex(seen);
+    const { start, end } = this.view;
+    const seen = (/** @type {import("./lanes.js").Lane} */ lane) => lane.start < end && lane.end > start;
+    if (!this.seen().some(seen)) {
+      const place = this.lanes().findIndex(seen);
       if (place >= 0) this.top = place;
     }
     this.refresh();
@@ -136,8 +160,7 @@ export class Timeline {
 
   /** What is under the pointer. @param {number} x @param {number} y */
   hit(x, y) {
-    const lanes = this.lanes(), row = Math.floor((y - AXIS - 1) / (ROW + GAP));
-    const lane = row >= 0 && row < this.rows ? lanes[this.first(lanes.length) + row] ?? null : null;
+    const row = Math.floor((y - AXIS - 1) / ROW_PITCH), lane = row >= 0 && row < this.rows ? this.seen()[row] ?? null : null;
     return { lane, t: this.timeAt(x), inside: x >= this.left };
   }
 
@@ -148,180 +171,29 @@ export class Timeline {
   xOf(t) { return this.left + ((t - this.view.start) / (this.view.end - this.view.start)) * (this.width - this.left - 8); }
 
   draw() {
+    const began = performance.now();
     this.dirty = false;
-    const { model, view } = this;
-    const lanes = this.lanes();
-    this.rows = Math.max(this.rows, Math.min(this.most, Math.max(8, Math.max(lanes.length, Math.min(model.expected, this.most)))));
-    const port = model.links.ports.get(this.port);
-    const virtual = port ? [...port.keys()].filter((lane) => lane >= 0).sort((a, b) => a - b) : [];
-    const shown = virtual.length ? virtual : port ? [-1] : [];
-    const rowsEnd = AXIS + this.rows * (ROW + GAP) + 8;
-    const height = rowsEnd + GPU + shown.length * VL + 14;
-    const { pen, width } = fit(this.canvas, height);
-    this.width = width;
-    const small = width < 600;
-    this.left = small ? 58 : 156;
-    const colours = this.colours = palette();
-    const right = width - 8, scale = (right - this.left) / (view.end - view.start);
-    const axis = { left: this.left, right, x: (/** @type {number} */ t) => this.left + (t - view.start) * scale };
-    pen.textBaseline = "middle";
-    this.#grid(pen, axis, height, colours);
-    this.#requests(pen, axis, lanes, small, colours);
-    this.#gpu(pen, axis, rowsEnd + 2, small, colours);
-    shown.forEach((lane, place) => this.#virtualLane(pen, axis, lane, rowsEnd + GPU + place * VL, small, colours));
-    this.#cursor(pen, axis, height, colours);
-    if (this.told[0] !== view.start || this.told[1] !== view.end) {
-      this.told = [view.start, view.end];
-      for (const told of this.viewers) told(view.start, view.end);
+    const total = this.lanes().length;
+    this.rows = Math.max(this.rows, Math.min(this.most, Math.max(8, total, Math.min(this.model.expected, this.most))));
+    this.picture.draw(palette());
+    const { start, end } = this.view, now = [start, end, this.left, this.width];
+    if (now.some((value, place) => value !== this.told[place])) {
+      this.told = now;
+      for (const told of this.viewers) told(start, end);
     }
-    this.canvas.setAttribute("aria-label", `Token timeline: ${count(lanes.length)} requests, ${count(model.exchanges.tokens)} tokens, ${span(Math.max(0, view.start))} to ${span(Math.max(0, view.end))}`);
-  }
-
-  /** @param {number} size @param {string} [weight] @param {boolean} [mono] */
-  #font(size, weight = "", mono = false) {
-    const colours = /** @type {any} */ (this.colours);
-    return `${weight} ${size}px ${mono ? colours.mono : colours.sans}`.trim();
-  }
-
-  /** @param {any} pen @param {any} axis @param {number} height @param {any} colours */
-  #grid(pen, axis, height, colours) {
-    const { at, step } = ticks(Math.max(0, this.view.start), this.view.end, axis.right - axis.left);
-    const now = axis.x(this.model.now);
-    pen.font = this.#font(12);
-    pen.textAlign = "center";
-    for (const t of at) {
-      const x = Math.round(axis.x(t)) + 0.5;
-      if (x < axis.left - 1 || x > axis.right) continue;
-      pen.strokeStyle = colours.line;
-      pen.lineWidth = 1;
-      pen.beginPath(); pen.moveTo(x, 20); pen.lineTo(x, height - 8); pen.stroke();
-      pen.fillStyle = colours["ink-3"];
-      const clear = !this.live || Math.abs(x - now) > 70;
-      if (x > axis.left + 14 && x < axis.right - 20 && clear) pen.fillText(axisLabel(t, step), x, 9);
-    }
-    pen.textAlign = "left";
-    for (const late of this.model.late) {
-      const x = axis.x(late);
-      if (x < axis.left || x > axis.right) continue;
-      pen.fillStyle = colours.warn;
-      pen.globalAlpha = 0.05; pen.fillRect(x - 3, 20, 6, height - 28);
-      pen.globalAlpha = 1; pen.fillRect(x - 2, 20, 4, 2);
-    }
-  }
-
-  /** @param {any} pen @param {any} axis @param {import("./requests.js").Lane[]} lanes @param {boolean} small @param {any} colours */
-  #requests(pen, axis, lanes, small, colours) {
-    const first = this.first(lanes.length), hover = this.pointer && this.hit(this.pointer.x, this.pointer.y).lane;
-    for (let row = 0; row < this.rows && first + row < lanes.length; row++) {
-      const lane = lanes[first + row], y = AXIS + 2 + row * (ROW + GAP), chosen = lane.key === this.selected;
-      if (chosen || lane === hover) {
-        pen.fillStyle = chosen ? colours["accent-soft"] : colours.sunken;
-        pen.fillRect(0, y - 1, this.width, ROW + GAP);
-      }
-      pen.fillStyle = chosen ? colours.accent : colours["ink-2"];
-      pen.font = this.#font(11, chosen ? "bold" : "", true);
-      pen.fillText(label(lane), 4, y + ROW / 2 + 0.5);
-      if (!small) {
-        pen.fillStyle = colours["ink-3"];
-        pen.font = this.#font(11);
-        pen.textAlign = "right";
-        pen.fillText(standing(lane), axis.left - 12, y + ROW / 2 + 0.5);
-        pen.textAlign = "left";
-      }
-      pen.save();
-      pen.beginPath(); pen.rect(axis.left, y - 1, axis.right - axis.left, ROW + 2); pen.clip();
-      paintLane(pen, lane, axis, y + 1, ROW - 2, colours);
-      pen.restore();
-    }
-  }
-
-  /** @param {any} pen @param {any} axis @param {number} y @param {boolean} small @param {any} colours */
-  #gpu(pen, axis, y, small, colours) {
-    pen.strokeStyle = colours["line-2"];
-    pen.lineWidth = 1;
-    pen.beginPath(); pen.moveTo(0, y - 4.5); pen.lineTo(this.width, y - 4.5); pen.stroke();
-    pen.font = this.#font(12);
-    pen.fillStyle = colours.ink;
-    pen.fillText(small ? "GPU" : "GPU launches", 4, y + 8);
-    if (!small) {
-      pen.fillStyle = colours["ink-3"];
-      pen.font = this.#font(11);
-      pen.fillText("height is batch, ◆ relaunch", 4, y + 22);
-    }
-    const node = [...this.model.launches.byNode.keys()][0];
-    if (node === undefined) return;
-    paintLaunches(pen, this.model.launches.byNode.get(node) ?? [], axis, y + 25, 20, this.model.launches.largest, this.model.now, colours);
-    paintRelaunches(pen, this.model.launches.relaunches.get(node) ?? [], axis, y, colours);
-  }
-
-  /** @param {any} pen @param {any} axis @param {number} lane @param {number} top @param {boolean} small @param {any} colours */
-  #virtualLane(pen, axis, lane, top, small, colours) {
-    const series = this.model.links.ports.get(this.port)?.get(lane);
-    if (!series) return;
-    pen.strokeStyle = colours.line;
-    pen.lineWidth = 1;
-    pen.beginPath(); pen.moveTo(0, top + 0.5); pen.lineTo(this.width, top + 0.5); pen.stroke();
-    const name = lane < 0 ? "Port" : `VL${lane}`, latest = series.rate.at(-1) ?? 0;
-    pen.font = this.#font(12, "600");
-    pen.fillStyle = colours.ink;
-    pen.fillText(name, 4, top + 14);
-    pen.fillStyle = colours["ink-3"];
-    pen.font = this.#font(11);
-    const most = niceTop(series, series.setting), silent = series.sent === 0;
-    pen.fillText(small ? silent ? "none" : rate(latest).replace("bit/s", "") : silent ? "nothing sent" : `${rate(latest)} ${this.live ? "now" : "at the end"}`, small ? 4 : 40, top + (small ? 29 : 14));
-    if (!small && series.drops) {
-      pen.fillStyle = colours.bad;
-      pen.fillText(`▲ ${count(series.drops)} dropped`, 40, top + 30);
-    }
-    paintSeries(pen, series, axis, top + 44, 36, most, colours[`vl${Math.max(0, lane) % 4}`]);
-    if (!small && !silent) {
-      pen.fillStyle = colours["ink-3"];
-      pen.font = this.#font(11);
-      pen.fillText(`top ${rate(most)}`, 40, top + (series.drops ? 42 : 30));
-    }
-  }
-
-  /** @param {any} pen @param {any} axis @param {number} height @param {any} colours */
-  #cursor(pen, axis, height, colours) {
-    const now = axis.x(this.model.now);
-    if (this.live && this.model.events && now <= axis.right && now > axis.left) {
-      pen.strokeStyle = colours.accent;
-      pen.lineWidth = 1.5;
-      pen.beginPath(); pen.moveTo(now, 18); pen.lineTo(now, height - 8); pen.stroke();
-      pen.fillStyle = colours.accent;
-      pen.font = this.#font(11, "600");
-      pen.textAlign = now > axis.right - 60 ? "right" : "center";
-      pen.fillText(`now ${(this.model.now / 1e9).toFixed(2)}`, Math.min(now, axis.right), 9);
-      pen.textAlign = "left";
-    }
-    const x = this.pointer ? this.pointer.x : this.cursor === null ? NaN : Math.round(axis.x(this.cursor));
-    if (x > axis.left && x <= axis.right) {
-      pen.strokeStyle = colours["ink-3"];
-      pen.lineWidth = 1;
-      pen.setLineDash([2, 3]);
-      pen.beginPath(); pen.moveTo(x + 0.5, 18); pen.lineTo(x + 0.5, height - 8); pen.stroke();
-      pen.setLineDash([]);
-    }
+    this.cost.last = performance.now() - began;
+    this.cost.frames++;
   }
 }
 
-/** The lane's short name: the server's number where there is one. @param {import("./requests.js").Lane} lane */
-export function label(lane) { return lane.request === null ? lane.name.slice(0, 8) : `r${String(lane.request).padStart(4, "0")}`; }
+/** The lane's short name: the server's number where there is one. @param {import("./lanes.js").Lane} lane */
+export function label(lane) { return lane.request === null ? lane.name : `r${String(lane.request).padStart(4, "0")}`; }
 
-/** How far a request is, in a few words. @param {import("./requests.js").Lane} lane */
+/** How far a request is, in a few words. @param {import("./lanes.js").Lane} lane */
 export function standing(lane) {
   if (lane.state === "failed") return lane.reason.slice(0, 18) || "failed";
   if (lane.state === "done") return `${count(lane.tokens.length)} tokens`;
   if (lane.tokens.length) return lane.maxTokens ? `${count(lane.tokens.length)} of ≤ ${count(lane.maxTokens)}` : `${count(lane.tokens.length)} tokens`;
+  if (lane.turn?.stages.at(-1)?.stage === "reading" && lane.reading) return readingWords(lane.reading);
   return lane.phases.at(-1)?.what ?? "";
-}
-
-/** The top of a lane's scale: its setting, or a round figure near what it carried where that is far below. It grows only. @param {import("./machine.js").Series} series @param {number} setting */
-function niceTop(series, setting) {
-  let most = 0;
-  for (let place = Math.max(0, series.rate.length - 600); place < series.rate.length; place++) most = Math.max(most, series.rate[place]);
-  const power = 10 ** Math.floor(Math.log10(Math.max(most * 1.25, 1)));
-  const round = ([1, 2, 4, 10].find((k) => k * power >= most * 1.25) ?? 10) * power;
-  series.top = Math.max(series.top, Math.min(round, setting || round));
-  return series.top;
 }

@@ -19,7 +19,7 @@ export class Told {
     /** What has been asked for, by the lane's key. @type {Set<string>} */ this.asked = new Set();
   }
 
-  /** Brings the text of a lane, if it has one that is not here; true if there is news to show. @param {import("./requests.js").Lane} lane */
+  /** Brings the text of a lane, if it has one that is not here; true if there is news to show. @param {import("./lanes.js").Lane} lane */
   async text(lane) {
     const { track } = lane;
     if (!track || track.told || !this.address || this.asked.has(lane.key)) return false;

@@ -7,6 +7,7 @@
 export class TurnFold {
   constructor() {
     /** @type {Map<string, Turn>} */ this.byName = new Map();
+    /** What something was heard of since somebody last looked. @type {Set<Turn>} */ this.touched = new Set();
     this.version = 0;
   }
 
@@ -39,6 +40,7 @@ export class TurnFold {
       turn = { name, stages: [], last: new Map(), placed: "", path: "", hitTokens: 0, promptTokens: 0 };
       this.byName.set(name, turn);
     }
+    this.touched.add(turn);
     return turn;
   }
 }

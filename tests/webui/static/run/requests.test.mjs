@@ -2,7 +2,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { ExchangeFold } from "../../../../webui/static/run/latency.js";
-import { lanesOf, STEP_WORDS, TrackFold } from "../../../../webui/static/run/requests.js";
+import { LaneBook } from "../../../../webui/static/run/lanes.js";
+import { STEP_WORDS, TrackFold } from "../../../../webui/static/run/requests.js";
+import { TurnFold } from "../../../../webui/static/run/turns.js";
 
 const EVENTS = [
   { t: 0, type: "request.sent", name: "a", scheduled: 0, lag: 0, prompt_tokens: 6, max_tokens: 3 },
@@ -23,7 +25,7 @@ const EVENTS = [
 function fold(events, now = 100) {
   const tracks = new TrackFold(), exchanges = new ExchangeFold();
   events.forEach((event, seq) => { tracks.take({ node: "n", seq, ...event }); exchanges.take({ node: "n", seq, ...event }); });
-  return lanesOf(tracks, exchanges, now);
+  return new LaneBook(tracks, exchanges, new TurnFold()).at(now);
 }
 
 test("phases meet, and end where the request ends", () => {

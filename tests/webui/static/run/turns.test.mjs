@@ -2,7 +2,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { ExchangeFold } from "../../../../webui/static/run/latency.js";
-import { lanesOf, TrackFold } from "../../../../webui/static/run/requests.js";
+import { LaneBook } from "../../../../webui/static/run/lanes.js";
+import { TrackFold } from "../../../../webui/static/run/requests.js";
 import { TurnFold } from "../../../../webui/static/run/turns.js";
 
 const stage = (t, stage, node = "sched0") => ({ t, node, type: "turn.stage", turn: "a0000.t001", stage, detail: "" });
@@ -20,7 +21,7 @@ const EVENTS = [
 function fold(events) {
   const turns = new TurnFold(), exchanges = new ExchangeFold();
   events.forEach((event, seq) => { turns.take({ seq, ...event }); exchanges.take({ seq, ...event }); });
-  return { turns, lanes: lanesOf(new TrackFold(), exchanges, 100, turns) };
+  return { turns, lanes: new LaneBook(new TrackFold(), exchanges, turns).at(100) };
 }
 
 test("a turn knows its place, its path and its stages in order", () => {
