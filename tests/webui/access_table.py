@@ -53,6 +53,9 @@ class Row:
     stranger: int | None = None
     """The status for a stranger, where it is neither the door nor 401."""
 
+    is_slow: bool = False
+    """A good answer takes a tenth of a second or more: fewer of those who may have it ask for it."""
+
     def asked(self, pattern: str) -> str:
         """The address with its question."""
         return f"{pattern}?{self.query}" if self.query else pattern
@@ -66,7 +69,7 @@ BENCH = {"name": "bench-1"}
 SPEC = {"experiment": "blink/small"}
 
 PAGES: dict[str, Row] = {
-    "GET ": Row(SIGNED),
+    "GET ": Row(SIGNED, is_slow=True),
     "GET healthz": Row(EVERYBODY),
     "GET login": Row(EVERYBODY),
     "POST login": Row(EVERYBODY),
@@ -109,23 +112,25 @@ PAGES: dict[str, Row] = {
         frozenset({"owner"}), refused=(403, 404)
     ),
     "GET metrics": Row(ADMINS, refused=(401,), stranger=401),
-    "GET api/v1/docs": Row(SIGNED),
+    "GET api/v1/docs": Row(SIGNED, is_slow=True),
     # --- comparing
-    "GET compare": Row(READERS, query="run={run_id}&run={b}"),
-    "GET compare/lanes": Row(READERS, query="run={run_id}&run={b}"),
-    "GET compare/table.csv": Row(READERS, query="run={run_id}&run={b}"),
-    "GET compare/table.json": Row(READERS, query="run={run_id}&run={b}"),
-    "GET compare/sweep": Row(READERS, query="run={run_id}"),
-    "GET compare/sweep.csv": Row(READERS, query="run={run_id}"),
-    "GET compare/sweep.json": Row(READERS, query="run={run_id}"),
+    "GET compare": Row(READERS, query="run={run_id}&run={b}", is_slow=True),
+    "GET compare/lanes": Row(READERS, query="run={run_id}&run={b}", is_slow=True),
+    "GET compare/table.csv": Row(READERS, query="run={run_id}&run={b}", is_slow=True),
+    "GET compare/table.json": Row(READERS, query="run={run_id}&run={b}", is_slow=True),
+    "GET compare/sweep": Row(READERS, query="run={run_id}", is_slow=True),
+    "GET compare/sweep.csv": Row(READERS, query="run={run_id}", is_slow=True),
+    "GET compare/sweep.json": Row(READERS, query="run={run_id}", is_slow=True),
     # --- experiments
-    "GET experiments": Row(SIGNED),
+    "GET experiments": Row(SIGNED, is_slow=True),
     "GET experiments/doctor": Row(SIGNED),
     "POST experiments/plan": Row(SIGNED, body={"experiment": "blink/small", "on": "sim"}),
-    "GET experiments/new": Row(SIGNED),
-    "POST experiments/new": Row(STARTERS, body={"spec": "@small", "on": "sim"}),
-    "GET experiments/<experiment:name>": Row(SIGNED, words={"name": "blink/small"}),
-    "POST experiments/<experiment:name>": Row(STARTERS, words={"name": "blink/small"}, body={"on": "sim"}),
+    "GET experiments/new": Row(SIGNED, is_slow=True),
+    "POST experiments/new": Row(STARTERS, body={"spec": "@small", "on": "sim"}, is_slow=True),
+    "GET experiments/<experiment:name>": Row(SIGNED, words={"name": "blink/small"}, is_slow=True),
+    "POST experiments/<experiment:name>": Row(
+        STARTERS, words={"name": "blink/small"}, body={"on": "sim"}, is_slow=True
+    ),
     # --- benches
     "GET benches": Row(SIGNED),
     "GET benches/<slug:name>": Row(SIGNED, words=BENCH),
@@ -145,10 +150,10 @@ PAGES: dict[str, Row] = {
     "GET runs/<str:run_id>/evidence": RUN,
     "GET runs/<str:run_id>/log": RUN,
     "GET runs/<str:run_id>/queue": RUN,
-    "GET runs/<str:run_id>/archive": RUN,
+    "GET runs/<str:run_id>/archive": Row(READERS, is_slow=True),
     "GET runs/<str:run_id>/files": RUN,
     "GET runs/<str:run_id>/files/<path:name>": Row(READERS, words={"name": "events/client0.jsonl"}),
-    "GET runs/<str:run_id>/export/<str:form>": RUN,
+    "GET runs/<str:run_id>/export/<str:form>": Row(READERS, is_slow=True),
     "GET runs/<str:run_id>/pack": RUN,
     "GET runs/<str:run_id>/story": Row(READERS, query="request=0"),
 }
@@ -161,8 +166,8 @@ API: dict[str, Row] = {
     "DELETE /api/v1/tokens/{token_id}": Row(frozenset({"owner", "owner-read"}), refused=(403, 404)),
     "GET /api/v1/experiments": Row(SIGNED),
     "GET /api/v1/experiments/{name}": Row(SIGNED, words={"name": "blink/small"}),
-    "GET /api/v1/schema/experiment": Row(SIGNED),
-    "POST /api/v1/validate": Row(SIGNED, body=SPEC),
+    "GET /api/v1/schema/experiment": Row(SIGNED, is_slow=True),
+    "POST /api/v1/validate": Row(SIGNED, body=SPEC, is_slow=True),
     # --- runs
     "GET /api/v1/runs": Row(SIGNED),
     "POST /api/v1/runs": Row(STARTERS, body=SPEC),
@@ -172,11 +177,11 @@ API: dict[str, Row] = {
     "POST /api/v1/runs/{run_id}/extend": Row(CHANGERS, body={"minutes": 1}),
     "GET /api/v1/runs/{run_id}/events": RUN,
     "GET /api/v1/runs/{run_id}/verdict": RUN,
-    "GET /api/v1/runs/{run_id}/export/{form}": RUN,
+    "GET /api/v1/runs/{run_id}/export/{form}": Row(READERS, is_slow=True),
     "GET /api/v1/runs/{run_id}/artifacts": RUN,
     "GET /api/v1/runs/{run_id}/artifacts/{name}": Row(READERS, words={"name": "events/client0.jsonl"}),
     "HEAD /api/v1/runs/{run_id}/artifacts/{name}": Row(READERS, words={"name": "events/client0.jsonl"}),
-    "GET /api/v1/runs/{a}/diff/{b}": RUN,
+    "GET /api/v1/runs/{a}/diff/{b}": Row(READERS, is_slow=True),
     # --- benches
     "GET /api/v1/benches": Row(SIGNED),
     "GET /api/v1/leases": Row(SIGNED),

@@ -134,7 +134,7 @@ def _with_token(world: World, who: str, person: User, scopes: list[Scope]) -> No
     token, secret = token_create(user=person, name=name, scopes=scopes)
     # Its use is noted once a minute; here it is never due, so that a refused request changes nothing at all.
     ApiToken.objects.filter(pk=token.pk).update(
-        pk=70_200 + token.pk,
+        id=70_200 + token.pk,
         last_used_at="2099-01-01T00:00Z",
         expires_at="2020-01-01T00:00Z" if who == "expired" else "2099-01-01T00:00Z",
     )
