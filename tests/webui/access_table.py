@@ -148,6 +148,7 @@ PAGES: dict[str, Row] = {
     "GET runs/<str:run_id>/share": RUN,
     "POST runs/<str:run_id>/share": Row(CHANGERS, body={"visibility": "everyone"}),
     "GET runs/<str:run_id>/evidence": RUN,
+    "GET runs/<str:run_id>/trials": RUN,
     "GET runs/<str:run_id>/log": RUN,
     "GET runs/<str:run_id>/queue": RUN,
     "GET runs/<str:run_id>/archive": Row(READERS, is_slow=True),

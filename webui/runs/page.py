@@ -39,6 +39,7 @@ def page_facts(run: Run, trial: str, plan: dict[str, Any], caller: Caller) -> di
         "stream": f"/ws/runs/{run.pk}{trial_query}",
         "api": reverse("api:run", args=[run.pk]),
         "files": reverse("run-files", args=[run.pk]) + trial_query,
+        "trials": reverse("run-trials", args=[run.pk]) + trial_query,
         "log": reverse("run-log", args=[run.pk]),
         "queue": reverse("run-queue", args=[run.pk]),
         "pack": _address("run-pack", run, trial_query),

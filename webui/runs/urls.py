@@ -12,6 +12,7 @@ urlpatterns = [
     path("runs/chosen", list_views.run_chosen, name="runs-chosen"),
     path("runs/<str:run_id>", views.run, name="run"),
     path("runs/<str:run_id>/cancel", views.run_cancel, name="run-cancel"),
+    path("runs/<str:run_id>/trials", views.run_trials, name="run-trials"),
     path("runs/<str:run_id>/evidence", views.run_evidence, name="run-evidence"),
     path("runs/<str:run_id>/log", views.run_log, name="run-log"),
     path("runs/<str:run_id>/queue", views.run_queue, name="run-queue"),

@@ -67,10 +67,7 @@ def run(request: HttpRequest, run_id: str) -> HttpResponse:
     context = {
         "section": "runs",
         "run": found,
-        "trials": trials,
-        "trial": trial,
-        "trial_rows": trial_rows(summary, trials),
-        "system_rows": system_rows(summary) if trials else [],
+        **_trials(summary, trials, trial),
         "sweep_url": _sweep_url(found, summary),
         "may_cancel": may_cancel(caller, found),
         "may_change": may_change(caller, found),
@@ -80,6 +77,20 @@ def run(request: HttpRequest, run_id: str) -> HttpResponse:
         **_files(found, trial),
     }
     return render(request, "runs/run.html", context)
+
+
+def _trials(summary: dict[str, Any], trials: list[str], trial: str) -> dict[str, Any]:
+    rows = {"trial_rows": trial_rows(summary, trials), "system_rows": system_rows(summary) if trials else []}
+    return {"trials": trials, "trial": trial, **rows}
+
+
+@require_safe
+def run_trials(request: HttpRequest, run_id: str) -> HttpResponse:
+    """The trials and how each went, as a part of the page; fetched when the run ends."""
+    found = _find(request, run_id)
+    trials = trials_of(found.pk)
+    context = _trials(_summary(found), trials, _trial(request, trials))
+    return render(request, "runs/run/trials.html", context)
 
 
 def _trial(request: HttpRequest, trials: list[str]) -> str:

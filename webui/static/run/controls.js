@@ -27,14 +27,16 @@ export function takeControls(timeline, remember, moved) {
     setTimeout(() => say(part("copy-link"), "Copy link"), SAID_MS);
   });
   const go = (/** @type {string} */ trial) => location.assign(remember.ofTrial(trial));
-  document.getElementById("trial")?.addEventListener("change", (event) => go(/** @type {HTMLSelectElement} */ (event.target).value));
-  for (const link of /** @type {NodeListOf<HTMLAnchorElement>} */ (document.querySelectorAll("a[data-trial]"))) {
-    link.addEventListener("click", (event) => {
-      if (event.ctrlKey || event.metaKey || event.shiftKey) return;
-      event.preventDefault();
-      go(link.dataset.trial ?? "");
-    });
-  }
+  // The table of trials is made anew when the run ends, so its parts are asked for when they are used.
+  document.addEventListener("change", (event) => {
+    if (event.target instanceof HTMLSelectElement && event.target.id === "trial") go(event.target.value);
+  });
+  document.addEventListener("click", (event) => {
+    const link = event.target instanceof Element ? /** @type {HTMLAnchorElement | null} */ (event.target.closest("a[data-trial]")) : null;
+    if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    go(link.dataset.trial ?? "");
+  });
 }
 
 /** Offers the ports that have readings, the one with most lanes and most traffic first. */
