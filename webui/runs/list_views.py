@@ -24,6 +24,8 @@ from webui.runs.tags import TagFault, read_tags, run_tag
 
 CHOSEN_AT_ONCE = 50
 COMPARED_AT_ONCE = 8
+_OFTEN = ("state", "outcome", "sort")
+_SELDOM = ("fidelity", "on", "time")
 
 
 @require_safe
@@ -36,7 +38,8 @@ def run_list(request: HttpRequest) -> HttpResponse:
         "section": "runs",
         "runs": page.rows,
         "page": page,
-        "choices": _choices(asked),
+        "choices": (_choices(asked, _OFTEN), _choices(asked, _SELDOM)),
+        "more_used": bool(set(asked.filters) - {"text", "mine", *_OFTEN}),
         "benches": list(Bench.objects.values_list("name", flat=True)),
         "experiments": experiment_names(),
         "is_first": not page.newer,
@@ -63,8 +66,8 @@ def _table(request: HttpRequest, asked: Asked) -> dict[str, Any]:
             "may_change_some": caller_of(request).may(Right.START)}  # fmt: skip
 
 
-def _choices(asked: Asked) -> list[dict[str, Any]]:
-    """The selects of the filter form: name, label, what is chosen, and what there is."""
+def _choices(asked: Asked, names: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Selects of the filter form: name, label, what is chosen, and what there is."""
     every = [
         ("state", "State", "any state", [("active", "under way"), *((one, one) for one in State)]),
         ("outcome", "Outcome", "any outcome", [(one, one) for one in Outcome]),
@@ -76,6 +79,7 @@ def _choices(asked: Asked) -> list[dict[str, Any]]:
     return [
         {"name": name, "label": label, "none": none, "chosen": asked.filters.get(name, ""), "options": options}
         for name, label, none, options in every
+        if name in names
     ]
 
 

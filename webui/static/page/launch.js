@@ -13,7 +13,6 @@ const QUIET_MS = 400;
 async function ask() {
   asking?.abort();
   const mine = asking = new AbortController();
-  plan.classList.add("is-old");
   try {
     const answer = await fetch(/** @type {string} */ (plan.dataset.live), { method: "POST", body: new FormData(form), signal: mine.signal });
     if (!answer.ok || answer.redirected) throw new Error(`${answer.status}`);
@@ -23,7 +22,6 @@ async function ask() {
     if (details.length === opened.length) details.forEach((one, place) => { one.open = opened[place]; });
     tables();
     placeFaults();
-    plan.classList.remove("is-old");
   } catch (fault) {
     if (mine.signal.aborted) return;
     const note = document.createElement("p");
