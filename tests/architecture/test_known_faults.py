@@ -119,9 +119,21 @@ ROWS: dict[str, tuple[str, ...]] = {
         "topologies/test_hardware.py::test_a_real_port_and_an_uplink_carry_what_emulated_links_carry",
     ),
     # Jobs and workers
+    "E2 a lease that nobody uses never ends": (
+        "webui/benches/test_leases.py::test_a_lease_that_nobody_uses_ends",
+        "webui/benches/test_leases.py::test_a_used_lease_ends_15_minutes_after_its_last_run",
+    ),
+    "E3 a lease ends during the setup": (
+        "webui/benches/test_leases.py::test_a_run_under_way_when_a_lease_begins_or_ends_goes_on",
+    ),
     "E5 a part is taken and the whole is free": (
+        "webui/benches/test_leases.py::test_eight_who_take_it_at_once_are_one",
         "webui/runs/test_services.py::test_ten_claims_are_one",
         "webui/runs/test_services.py::test_a_lease_that_ran_out_is_taken_over_and_the_old_worker_loses_it",
+    ),
+    "E6 a kept offline survives a restart": (
+        "webui/benches/test_reports.py::test_silence_is_written_down_once_and_a_report_ends_it",
+        "webui/benches/test_reports.py::test_a_worker_starts_without_an_opinion_of_its_bench",
     ),
     "E8 a failure is missing in the history": (
         "webui/runs/test_execution.py::test_a_bench_that_cannot_be_asked_is_asked_again",
@@ -130,8 +142,15 @@ ROWS: dict[str, tuple[str, ...]] = {
     "E9 a task runs twice": (
         "webui/runs/test_worker.py::test_three_deliveries_are_one_run",
         "webui/runs/test_execution.py::test_a_duplicate_message_starts_nothing",
+        "webui/runs/test_execution.py::test_a_run_that_was_begun_here_never_goes_back_to_the_queue",
+        "webui/runs/test_worker.py::test_a_message_that_comes_again_while_the_run_goes_on_and_after_it_starts_nothing",
+        "webui/runs/test_orphans.py::test_a_run_is_adopted_by_its_own_bench_alone",
     ),
     "E11 two cancels race": ("webui/runs/test_services.py::test_ten_cancels_are_one",),
+    "E12 a worker flaps": (
+        "webui/benches/test_reports.py::test_one_bad_look_among_good_ones_changes_nothing",
+        "webui/benches/test_reports.py::test_a_heartbeat_that_comes_late_again_and_again_does_not_flap",
+    ),
     "E14 the executor dies and the page shows nothing": (
         "webui/runs/test_simulation.py::test_a_killed_process_is_seen_within_a_look",
         "scenarios/test_accidents_of_the_console.py::test_kill_9_of_what_a_run_hangs_on",
@@ -240,10 +259,6 @@ ROWS: dict[str, tuple[str, ...]] = {
 DO_NOT_APPLY: dict[str, str] = {
     "C5 loss cannot be set back to zero": "links are lossless and no loss can be set on them; where packets are lost "
     "on purpose, the soft RNIC loses them, and its faults are given once, when it starts",
-    "E2 a lease that nobody uses never ends": "nobody books a machine; a run's lease is its worker's and runs out",
-    "E3 a lease ends during the setup": "nobody books a machine; a worker renews its run's lease while it is set up",
-    "E6 a kept offline survives a restart": "no state of a worker is kept; only runs have states",
-    "E12 a worker flaps": "no worker sends a heartbeat through a proxy; a run's lease is renewed in the database",
     "S11 reasoning deltas": "no model here answers with reasoning apart from its text, so there is no such delta",
     "S38 errors against other simulators": "no page of ours claims agreement with measured hardware beyond its own "
     "figures; step times name their sources, and parity is between our two clocks",

@@ -109,12 +109,26 @@ class BenchCard:
         return "free"
 
     @property
+    def memory_gib(self) -> float | None:
+        """Of the machine."""
+        return _gib(self.bench.facts.get("memory_mib"))
+
+    @property
+    def disk_gib(self) -> float | None:
+        """Free for runs."""
+        return _gib(self.bench.facts.get("disk_free_mib"))
+
+    @property
     def abilities(self) -> list[tuple[str, bool, str]]:
         """(ability or part, whether it has it, why not), as its own probes found."""
         return [
             (name, told is True, "" if told is True else str(told))
             for name, told in sorted(self.bench.abilities.items(), key=lambda item: (":" in item[0], item[0]))
         ]
+
+
+def _gib(mib: object) -> float | None:
+    return mib / 1024 if isinstance(mib, int) else None
 
 
 def bench_get(*, name: str) -> Bench | None:

@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 TICK_S = 0.25
 CANCEL_AGAIN_S = 5.0
+BUSY_AGAIN_S = 1.0
+"""A bench that still clears away what was before is asked again after so long."""
 STOP_PATIENCE_S = 12.0
 BENCH_SILENT = "the privileged runner does not answer; how the run stands is seen when it is back"
 TIME_RAN_OUT = "its time ran out"
@@ -82,6 +84,8 @@ def _carry_out(run: Run, lease: str) -> None:
             services.run_abandon(run_id=run.pk, lease_owner=lease)
         else:
             services.run_release(run_id=run.pk, lease_owner=lease, detail=str(busy))
+            stopping.wait(BUSY_AGAIN_S)
+            services.run_ring(run_id=run.pk)
         return
     except BenchError as fault:
         services.run_finish(run_id=run.pk, outcome=Outcome.ERRORED, detail=str(fault), lease_owner=lease)

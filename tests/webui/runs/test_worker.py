@@ -19,10 +19,12 @@ from django.conf import settings
 from testbed.command.places import SOURCE
 from webui.accounts.models import User
 from webui.benches.console import console_mark
+from webui.benches.models import Bench, Health
 from webui.runs import services
 from webui.runs.folder import folder_of
 from webui.runs.models import Backend, Run
 from webui.runs.states import Outcome, State
+from webui.runs.wishes import Wishes
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -67,7 +69,7 @@ def broker(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
         server.wait(10)
 
 
-Start = Callable[[], subprocess.Popen[bytes]]
+Start = Callable[..., subprocess.Popen[bytes]]
 
 
 @pytest.fixture
@@ -77,12 +79,13 @@ def start_worker(state_folder: Path, broker: dict[str, str]) -> Iterator[Start]:
         (settings.QUEUE_FOLDER / folder).mkdir(parents=True, exist_ok=True)
     console_mark()
 
-    def start() -> subprocess.Popen[bytes]:
+    def start(**bench: str) -> subprocess.Popen[bytes]:
         environment = {
             **os.environ,
             "LOOPLANE_STATE": str(state_folder),
             "DJANGO_SETTINGS_MODULE": "webui.settings",
             **broker,
+            **bench,
         }
         words = [sys.executable, "-W", "ignore", "-m", "celery", "--app", "webui.celery", "--quiet", "worker"]
         words += ["--pool", "threads", "--concurrency", "4", "--loglevel", "WARNING"]
@@ -138,6 +141,48 @@ def test_three_deliveries_are_one_run(start_worker: Start, user: User) -> None:
     time.sleep(1)
     run.refresh_from_db()
     assert (run.attempts, started_times(run)) == (1, 1)
+
+
+@pytest.mark.parametrize("broker", ["redis"], indirect=True)
+def test_a_message_that_comes_again_while_the_run_goes_on_and_after_it_starts_nothing(
+    start_worker: Start, user: User
+) -> None:
+    """E9: a broker that takes a long task for lost delivers it again, and prefetched ones lie behind it."""
+    worker = start_worker()
+    run, behind = start_run(user, LONG), start_run(user, LONG)
+    until(run, State.RUNNING)
+    for _ in range(3):
+        services.run_send(run_id=run.pk)
+        services.run_send(run_id=behind.pk)
+    start_worker()  # of the same bench: it takes what the first has prefetched
+    time.sleep(2)
+    run.refresh_from_db()
+    behind.refresh_from_db()
+    assert run.attempts == 1
+    assert (behind.state, behind.attempts) == (State.QUEUED, 0), "one core for simulations on a machine of two"
+    services.run_cancel(run_id=behind.pk, user=user)
+    services.run_cancel(run_id=run.pk, user=user)
+    until(run, State.FINISHED)
+    services.run_send(run_id=run.pk)
+    time.sleep(1)
+    run.refresh_from_db()
+    assert (run.attempts, worker.poll()) == (1, None)
+    assert started_times(run) <= 1, "one that ends early may have written nothing down"
+
+
+@pytest.mark.parametrize("broker", ["redis"], indirect=True)
+def test_two_benches_take_what_fits_them_from_one_queue(start_worker: Start, user: User) -> None:
+    start_worker(LOOPLANE_BENCH="alpha", LOOPLANE_BENCH_SIM="0")
+    start_worker(LOOPLANE_BENCH="beta", LOOPLANE_BENCH_TAGS="lab-2")
+    end = time.monotonic() + PATIENCE_S
+    while Bench.objects.filter(health=Health.WELL).count() < 2 and time.monotonic() < end:
+        time.sleep(0.1)
+    wishes = Wishes(needs=("lab-2",))
+    tagged = services.run_start(owner=user, spec=SMALL, backend=Backend.SIM, wishes=wishes)[0]
+    plain = start_run(user)
+    for run in (tagged, plain):  # alpha takes no simulations
+        assert until(run, State.FINISHED).bench_id == "beta"
+        assert (run.outcome, run.attempts, started_times(run)) == (Outcome.PASSED, 1, 1)
 
 
 @both_brokers
