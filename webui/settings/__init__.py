@@ -209,6 +209,8 @@ CSRF_FAILURE_VIEW = "webui.api.errors.csrf_failure"
 X_FRAME_OPTIONS = "DENY"
 SECURE_REFERRER_POLICY = "same-origin"
 DATA_UPLOAD_MAX_MEMORY_SIZE = 1_000_000
+DATA_UPLOAD_MAX_NUMBER_FIELDS = 4000
+"""The launch form of the largest experiment has some 850 inputs."""
 
 # --- static files, time, text --------------------------------------------------------------------------------------
 STATIC_URL = "/static/"
