@@ -57,7 +57,8 @@ def _take_up(run_id: str) -> int:
         systems=systems,
         seed=seed,
         spec=spec,
-        backend=_backend_of(folder),
+        backend=_backend_of(folder, provenance.get("command")),
+        revision=str(provenance.get("revision", ""))[:40],
         experiment=_experiment_of(str(provenance.get("experiment", ""))),
         origin=Origin.FOLDER,
         state=State.RUNNING,
@@ -79,7 +80,10 @@ def _experiment_of(spec_name: str) -> str:
     return named[0] if len(named) == 1 else ""
 
 
-def _backend_of(folder: Path) -> Backend:
+def _backend_of(folder: Path, command: object) -> Backend:
+    """By the plan's clock; but a server in one process keeps wall time too, for its clients have no other."""
+    if isinstance(command, list) and command[1:2] == ["serve"] and "mininet" not in command:
+        return Backend.SIM
     plans = [folder / "plan.json", *sorted(folder.glob("trials/*/plan.json"))]
     clocks = {str((read_json(plan) or {}).get("clock", "")) for plan in plans if plan.exists()}
     return Backend.MININET if "wall" in clocks else Backend.SIM

@@ -34,6 +34,27 @@ def test_an_empty_database_fills_itself_from_the_folders(put_run: Callable[[str]
     assert runs_index() == 0
 
 
+@pytest.mark.parametrize(
+    ("command", "backend"),
+    [
+        (["looplane", "serve", "x.toml", "--on", "sim"], "sim"),
+        (["looplane", "serve", "x.toml"], "sim"),
+        (["looplane", "serve", "x.toml", "--on", "mininet"], "mininet"),
+        (["looplane", "run", "x.toml", "--on", "mininet"], "mininet"),
+    ],
+)
+def test_a_server_in_one_process_keeps_wall_time_and_is_no_emulation(
+    put_run: Callable[[str], Path], sent: list[str], command: list[str], backend: str
+) -> None:
+    folder = put_run(RUN)
+    for name, facts in (("plan", {"clock": "wall"}), ("provenance", {"command": command, "revision": "c" * 40 + "+"})):
+        told = json.loads((folder / f"{name}.json").read_text()) | facts
+        (folder / f"{name}.json").write_text(json.dumps(told))
+    runs_index()
+    run = Run.objects.get(pk=RUN)
+    assert (run.backend, run.revision) == (backend, "c" * 40)
+
+
 def test_a_run_that_goes_on_is_followed_to_its_end(put_run: Callable[[str], Path], sent: list[str]) -> None:
     folder = put_run(RUN)
     say(folder, state="preparing", outcome=None)

@@ -5,6 +5,7 @@
 import { make, say } from "./dom.js";
 import { palette } from "./paint.js";
 import { chartsOf } from "./series.js";
+import { publishedOf } from "./served.js";
 import { TokenCourse } from "./tokencourse.js";
 import { axisLabel, ticks } from "./view.js";
 
@@ -44,7 +45,8 @@ export class Charts {
     const now = performance.now();
     if (!force && now - this.drawnAt < EVERY_MS) return;
     this.drawnAt = now;
-    this.tokens.look(this.model.exchanges.exchanges);
+    const { exchanges, tracks } = this.model;
+    this.tokens.look(exchanges.exchanges.length || !tracks.tracks.size ? exchanges.exchanges : publishedOf(tracks));
     const charts = chartsOf(this.model, this.tokens, () => this.timeline.port);
     const ids = charts.map((chart) => chart.id), shown = this.#chosen(ids);
     this.#offer(charts, shown);

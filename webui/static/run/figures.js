@@ -1,9 +1,10 @@
 // @ts-check
 // The four figure cells: median, p90, p99, n and a small histogram; tokens a second with its course.
 
-import { draw, make } from "./dom.js";
-import { count, millis } from "./format.js";
+import { draw, make, say } from "./dom.js";
+import { count, millis, several } from "./format.js";
 import { histogram, latencies, linear } from "./latency.js";
+import { rateBetween, servedOf } from "./served.js";
 
 const BINS = 44, HEIGHT = 44;
 /** Shown twice a second at most. */
@@ -15,6 +16,9 @@ const CELLS = /** @type {const} */ ([
   ["tpot", "TPOT", "per finished request, first token left out", "no request has finished yet"],
   ["itl", "ITL", "gaps between chunks, pooled", "no request has finished yet"],
 ]);
+
+/** What the figures are where the front end alone has logged. */
+const FRONT_END = ["front end: arrival to first token streamed", "front end: per request, first token left out", "gaps between tokens in the ring, pooled"];
 
 export class Figures {
   /** @param {HTMLElement} box @param {import("./model.js").Model} model */
@@ -28,10 +32,12 @@ export class Figures {
 
   /** @param {boolean} force */
   update(force) {
-    const { exchanges } = this.model;
-    if (!force && exchanges.version === this.version) return;
-    this.version = exchanges.version;
-    const figures = latencies(exchanges.exchanges);
+    const { exchanges, tracks } = this.model, version = exchanges.version + tracks.version;
+    if (!force && version === this.version) return;
+    this.version = version;
+    // Where no client logs, as under `looplane serve`, what the front end saw.
+    const served = exchanges.exchanges.length || !tracks.tracks.size ? null : servedOf(tracks);
+    const figures = latencies(served ?? exchanges.exchanges);
     for (const one of this.cells) {
       const values = figures[one.key];
       one.big.firstChild && (one.big.firstChild.nodeValue = millis(values.p50));
@@ -39,7 +45,22 @@ export class Figures {
       one.low.replaceChildren(...(values.n ? [quantile("p90", values.p90, values.n < 10), quantile("p99", values.p99, values.n < 100)] : [make("span", {}, one.waiting)]));
       one.chart.replaceChildren(spark(values));
     }
-    this.#throughput();
+    this.cells.forEach((one, place) => say(one.words, served ? FRONT_END[place] : CELLS[place][2]));
+    if (served) this.#served(served); else this.#throughput();
+  }
+
+  /** Throughput as the front end saw it. @param {import("./latency.js").Exchange[]} served */
+  #served(served) {
+    const { now } = this.model, { tokens } = this, ends = served.filter((one) => one.ended !== null), failed = ends.filter((one) => one.error);
+    const last = Math.max(...served.map((one) => one.ended ?? one.sent)), first = Math.min(...served.map((one) => one.sent));
+    const value = this.live ? rateBetween(served, now - RECENT_NS, now) : rateBetween(served, first - 1, last);
+    if (tokens.big.firstChild) tokens.big.firstChild.nodeValue = value === null ? "–" : count(value);
+    tokens.words.textContent = this.live ? "published a second, last 500 ms" : "first arrival to last end";
+    tokens.right.textContent = `${several(ends.length - failed.length, "request")} served, open-ended`;
+    tokens.low.replaceChildren(make("span", {}, "total ", make("b", {}, count(served.reduce((sum, one) => sum + one.received, 0)))), ...(failed.length ? [make("span", {}, "failed ", make("b", {}, count(failed.length)))] : []));
+    const bins = new Array(BINS).fill(0);
+    for (const { times } of served) for (const t of times) bins[Math.min(BINS - 1, Math.max(0, Math.floor((t / Math.max(1, now)) * BINS)))]++;
+    tokens.chart.replaceChildren(course(bins));
   }
 
   #throughput() {

@@ -105,7 +105,7 @@ export class Judgement {
 
   /** Makes a list anew only where it differs, so that a focus in it stays. @template T @param {string} id @param {T[]} items @param {(item: T) => Node} write */
   #list(id, items, write) {
-    const list = part(id), told = `${JSON.stringify(items)} ${Math.floor(this.model.now / 1e9)}`;
+    const list = part(id), told = `${JSON.stringify(items)} ${Math.floor(this.model.now / 1e9)} ${this.model.moments.worst.size}`;
     if (list.dataset.told === told) return;
     list.dataset.told = told;
     list.replaceChildren(...items.map(write));

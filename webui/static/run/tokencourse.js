@@ -63,7 +63,7 @@ export class TokenCourse {
     /** How many chunks of each request have been looked at. @type {number[]} */ this.seen = [];
   }
 
-  /** Looks at what has come since. @param {import("./latency.js").Exchange[]} exchanges */
+  /** Looks at what has come since. @param {{sent: number, times: ArrayLike<number>, counts: ArrayLike<number> | null}[]} exchanges */
   look(exchanges) {
     exchanges.forEach((exchange, place) => {
       const { times, counts } = exchange;
