@@ -10,12 +10,28 @@ import json
 import re
 import shlex
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 METHODS = ("get", "post", "patch", "delete")
 """In the order in which they are shown; HEAD stands with its GET."""
 _COMMON = frozenset({"400", "401", "403", "413", "422", "429", "500", "503"})
 """Statuses that the page explains once for all calls."""
+
+
+class Piece(NamedTuple):
+    """A stretch of prose; `code` where the description has it between backticks."""
+
+    text: str
+    code: bool
+
+
+Prose = tuple[Piece, ...]
+
+
+def prose(text: str) -> Prose:
+    """A description's words, without its line breaks."""
+    parts = " ".join(text.split()).split("`")
+    return tuple(Piece(part, number % 2 == 1) for number, part in enumerate(parts) if part)
 
 
 @dataclass(frozen=True)
@@ -27,7 +43,7 @@ class Field:
     place: str
     """path, query, header, body."""
     required: bool
-    about: str
+    about: Prose
 
 
 @dataclass(frozen=True)
@@ -35,7 +51,7 @@ class Answer:
     """A status that is this call's own."""
 
     status: str
-    about: str
+    about: Prose
     kinds: str
     shape: str
     """Name of its schema among those below; empty where it has none."""
@@ -49,7 +65,7 @@ class Call:
     method: str
     path: str
     summary: str
-    about: list[str]
+    about: list[Prose]
     """Paragraphs."""
     fields: list[Field]
     answers: list[Answer]
@@ -70,7 +86,7 @@ class Shape:
     """An object that goes in or out."""
 
     name: str
-    about: str
+    about: Prose
     fields: list[Field]
 
 
@@ -94,24 +110,24 @@ def shapes(document: dict[str, Any]) -> list[Shape]:
     found = []
     for name, schema in sorted(document["components"]["schemas"].items()):
         if schema.get("properties"):
-            found.append(Shape(name, str(schema.get("description", "")), _properties(schema, "")))
+            found.append(Shape(name, prose(schema.get("description", "")), _properties(schema, "")))
     return found
 
 
 def _call(document: dict[str, Any], path: str, method: str, told: dict[str, Any], address: str) -> Call:
     fields = [
-        Field(one["name"], kind_of(one["schema"]), one["in"], bool(one["required"]), str(one.get("description", "")))
+        Field(one["name"], kind_of(one["schema"]), one["in"], bool(one["required"]), prose(one.get("description", "")))
         for one in told.get("parameters", [])
     ]
     body = _body(document, told)
     if body is not None:
         fields += _properties(body, "body")
     answers = [
-        Answer(status, str(answer.get("description", "")), ", ".join(answer.get("content", {})), _shape_of(answer))
+        Answer(status, prose(answer.get("description", "")), ", ".join(answer.get("content", {})), _shape_of(answer))
         for status, answer in told["responses"].items()
         if status not in _COMMON
     ]
-    about = [" ".join(part.split()) for part in str(told.get("description", "")).split("\n\n") if part.strip()]
+    about = [prose(part) for part in str(told.get("description", "")).split("\n\n") if part.strip()]
     return Call(
         anchor=str(told["operationId"]),
         method=method.upper(),
@@ -138,7 +154,7 @@ def _body(document: dict[str, Any], told: dict[str, Any]) -> dict[str, Any] | No
 def _properties(schema: dict[str, Any], place: str) -> list[Field]:
     required = schema.get("required", [])
     return [
-        Field(name, kind_of(one), place, name in required, str(one.get("description", "")))
+        Field(name, kind_of(one), place, name in required, prose(one.get("description", "")))
         for name, one in schema["properties"].items()
     ]
 

@@ -10,7 +10,7 @@ from django.views.decorators.http import require_safe
 from webui.accounts.callers import caller_of
 from webui.api.api import api
 from webui.api.errors import MEANINGS
-from webui.api.manual import sections, shapes
+from webui.api.manual import prose, sections, shapes
 
 
 @require_safe
@@ -25,6 +25,6 @@ def api_manual(request: HttpRequest) -> HttpResponse:
         "part": "api",
         "sections": sections(document, f"{request.scheme}://{request.get_host()}"),
         "shapes": shapes(document),
-        "refusals": MEANINGS,
+        "refusals": {status: prose(words) for status, words in MEANINGS.items()},
     }
     return render(request, "api/manual.html", context)
