@@ -309,6 +309,15 @@ def is_viewers(target: str) -> bool:
     return row is not None and "viewer" in row.ok
 
 
+def is_open_to_viewers(target: str) -> bool:
+    """Whether a link leads a viewer somewhere; addresses of single runs are as the run is shared."""
+    path = target.partition("?")[0].partition("#")[0]
+    if not path.startswith("/") or path.startswith(("/static/", "/api/")):
+        return True
+    row = PAGES.get(f"GET {resolve(path).route}")
+    return row is None or row.ok == READERS or "viewer" in row.ok
+
+
 def test_no_page_offers_a_viewer_what_they_may_not_do(world: World) -> None:
     """No form that would be refused, no link to one: each POST target of a viewer's pages is one of theirs."""
     wrong = []
@@ -328,6 +337,8 @@ def test_no_page_offers_a_viewer_what_they_may_not_do(world: World) -> None:
                 wrong.append(f"{address}: form to {target}")
         links = re.findall(r'hx-(?:post|put|delete|patch)="([^"]+)"', page)
         wrong += [f"{address}: {link}" for link in links if not is_viewers(link)]
+        followed = set(re.findall(r'<a [^>]*href="([^"]+)"', page))
+        wrong += [f"{address}: link to {link}" for link in followed if not is_open_to_viewers(link)]
     assert not wrong, "\n".join(wrong)
 
 

@@ -9,6 +9,7 @@ from django.contrib.auth.models import AbstractUser
 from django.contrib.sessions.base_session import AbstractBaseSession
 from django.db import models
 
+from webui.accounts.agents import agent_words
 from webui.accounts.roles import Role, Scope
 from webui.accounts.sessions import SessionStore
 
@@ -89,6 +90,11 @@ class Session(AbstractBaseSession):
     def number(self) -> str:
         """What pages name it by: its key would let whoever reads the page be its owner."""
         return hashlib.sha256(f"session {self.session_key}".encode()).hexdigest()[:16]
+
+    @property
+    def browser(self) -> str:
+        """In words."""
+        return agent_words(self.agent)
 
     @classmethod
     def get_session_store_class(cls) -> type[SessionStore]:

@@ -72,7 +72,7 @@ def audit_log(request: HttpRequest) -> HttpResponse:
     context = {
         "section": "account",
         "part": "audit",
-        "entries": entries[:PAGE],
+        "entries": [(entry, detail_words(entry)) for entry in entries[:PAGE]],
         "next": entries[PAGE - 1].pk if len(entries) > PAGE else None,
         "is_first": last is None,
         "filters": filters,
@@ -94,6 +94,16 @@ def audit_csv(request: HttpRequest) -> HttpResponse:
         writer.writerow([_cell(value) for value in _row(entry)])
     headers = {"Content-Disposition": 'attachment; filename="audit.csv"'}
     return HttpResponse(out.getvalue(), content_type="text/csv; charset=utf-8", headers=headers)
+
+
+def detail_words(entry: Entry) -> str:
+    """What else is known of a deed, for people."""
+    told = []
+    for name, value in entry.detail.items():
+        words = ", ".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
+        if words:
+            told.append(f"{name.replace('_', ' ')} {words}")
+    return " · ".join(told)
 
 
 def _row(entry: Entry) -> list[str]:
