@@ -95,6 +95,15 @@ def console() -> Iterator[Console]:
 
 
 @pytest.fixture(scope="package")
+def seeded(console: Console) -> dict[str, str]:
+    """Ids of runs of every standing, by name (tests.browser.seed); they belong to the runner."""
+    done = program("tests.browser.seed", state=console.state)
+    assert done.returncode == 0, done.stderr
+    runs: dict[str, str] = json.loads(done.stdout)
+    return runs
+
+
+@pytest.fixture(scope="package")
 def chromium() -> Iterator[Browser]:
     """One browser; every test has contexts of its own in it."""
     with sync_playwright() as playwright:
