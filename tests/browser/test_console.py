@@ -194,7 +194,7 @@ def test_a_run_of_agents_shows_turns_by_stage_two_fabrics_and_no_ring(visit: Vis
     page.keyboard.press("Enter")
     story = page.locator("#story")
     expect(story).to_contain_text("Stages of the turn")
-    expect(story).to_contain_text("placed on pe0.")
+    expect(story).to_contain_text("Placed on pe0.")
     expect(story).not_to_contain_text("Markov")
 
 
@@ -297,9 +297,9 @@ def test_the_log_by_level_and_text(finished: Callable[..., tuple[Page, str]]) ->
     expect(log).to_contain_text("request.finished")
     expect(log).not_to_contain_text("slot.moved")
     page.get_by_label("Level").select_option("everything")
-    page.get_by_label("Search the log").fill("slot.moved")
+    page.get_by_label("Search the whole log").fill("slot.moved")
     expect(log.locator("li").first).to_contain_text("slot.moved")
-    page.get_by_label("Search the log").fill("no such line")
+    page.get_by_label("Search the whole log").fill("no such line")
     expect(log).to_contain_text("No line matches.")
 
 

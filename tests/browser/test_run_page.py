@@ -5,6 +5,7 @@ to its end. Runs are recorded by the command into the console's folder and taken
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.root]
 SCRIPT = "<script>window.broken=1</script>"
 """Known fault F11: whatever a client, a node or a log writes stays text."""
 TEXTS_WAIT_MS = 20_000
+SIMULATIONS_AT_ONCE = max(1, (os.cpu_count() or 1) - 1)
 BLINK, DUALPATH, BROKEN = "20261101-100000-b11b00", "20261101-100001-d0a100", "20261101-100002-bad000"
 
 
@@ -255,7 +257,7 @@ def test_trials_keep_the_view(visit: Visit, console: Console) -> None:
     record(console, run_id, "dualpath/small", "repeats=2")
     page = opened(visit, run_id, "?from=1000&to=90000&charts=tokens")
     rows = page.get_by_role("region", name="Trials of the run").locator("tbody tr")
-    assert rows.count() >= 2
+    expect(rows).to_have_count(2)
     second = rows.nth(1).locator("a").inner_text()
     rows.nth(1).locator("a").click()
     page.wait_for_url(f"**trial={second}*")
@@ -280,11 +282,8 @@ def test_a_run_that_broke_says_what_and_what_next(visit: Visit, broken: str) -> 
 
 def test_a_run_is_watched_from_the_queue_to_its_end(page_as: Visit) -> None:
     """Started here, seen live, and all of its files and figures are there when it ends."""
-    page = page_as("runner", "/experiments/blink/small")
-    page.get_by_label("Simulated clock").check()
-    start = page.get_by_role("button", name="Start run")
-    start.click()
-    page.wait_for_url("**/runs/*-*")
+    page = page_as("runner")
+    launched(page)
     expect(page.locator("#outcome")).to_have_text("Passed", timeout=90_000)
     expect(page.locator("#figures")).to_contain_text("n = ")
     expect(page.locator("#state")).to_have_text("Finished")
@@ -293,6 +292,39 @@ def test_a_run_is_watched_from_the_queue_to_its_end(page_as: Visit) -> None:
     with page.expect_download() as download:
         page.get_by_role("link", name="All as zip").click()
     assert Path(download.value.path()).read_bytes()[:2] == b"PK"
+
+
+def launched(page: Page, changes: str = "") -> str:
+    """Starts a simulation of blink/small; its id."""
+    page.goto("/experiments/blink/small")
+    page.get_by_label("Simulated clock").check()
+    if changes:
+        page.get_by_label("Changes").fill(changes)
+    page.get_by_role("button", name="Start run").click()
+    page.wait_for_url("**/runs/*-*")
+    return page.url.rsplit("/", 1)[1].split("?")[0]
+
+
+def test_a_waiting_run_says_its_place_and_one_that_never_started_is_not_judged(page_as: Visit) -> None:
+    """As many simulations as the machine takes are under way; the next one waits, and is cancelled before it starts."""
+    page = page_as("runner")
+    long = "workload.requests = 6000\nworkload.arrivals.rate_per_s = 40"
+    running = [launched(page, long) for _ in range(SIMULATIONS_AT_ONCE)]
+    expect(page.locator("#state")).to_contain_text("Running", timeout=30_000)
+    launched(page)
+    expect(page.locator("#state")).to_have_text("Queued")
+    expect(page.locator("#state-words")).to_contain_text("in the queue")
+    page.get_by_role("button", name="Cancel run…").click()
+    page.get_by_role("button", name="Cancel run", exact=True).click()
+    expect(page.locator("#outcome")).to_have_text("Cancelled")
+    expect(page.locator("#fidelity")).to_have_text("Not judged")
+    expect(page.locator("#fidelity-words")).to_contain_text("never reached the start line")
+    expect(page.locator("#state-words")).to_have_text("It ended before it started.")
+    for run_id in running:
+        page.goto(f"/runs/{run_id}")
+        page.get_by_role("button", name="Cancel run…").click()
+        page.get_by_role("button", name="Cancel run", exact=True).click()
+        expect(page.locator("#outcome")).to_have_text("Cancelled", timeout=30_000)
 
 
 @pytest.mark.parametrize(("theme", "widths"), [("light", (390, 360)), ("dark", (1440,))])

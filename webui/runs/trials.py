@@ -50,13 +50,13 @@ def _trial(label: str, row: dict[str, Any]) -> TrialRow:
 
 
 def system_rows(summary: Summary) -> list[SystemRow]:
-    """A row for each system of the summary."""
+    """A row for each system of the summary; none where no system has a figure."""
     rows = []
     for name, figures in systems_in(summary):
         told = figures if isinstance(figures, dict) else {}
         values = [_percentile(told.get(metric), which) for metric in _FIGURES for which in ("p50", "p99")]
         rows.append(SystemRow(name, (*values, _figure(told.get("throughput_tokens_per_s")))))
-    return rows
+    return rows if any(value is not None for row in rows for value in row.values) else []
 
 
 def _percentile(distribution: Any, which: str) -> float | None:

@@ -42,7 +42,7 @@ export class Figures {
       const values = figures[one.key];
       one.big.firstChild && (one.big.firstChild.nodeValue = millis(values.p50));
       one.right.textContent = `n = ${count(values.n)}`;
-      one.low.replaceChildren(...(values.n ? [quantile("p90", values.p90, values.n < 10), quantile("p99", values.p99, values.n < 100)] : [make("span", {}, one.waiting)]));
+      one.low.replaceChildren(...(values.n ? [quantile("p90", values.p90, values.n < 10), quantile("p99", values.p99, values.n < 100)] : [make("span", {}, this.live ? one.waiting : "no request finished")]));
       one.chart.replaceChildren(spark(values));
     }
     this.cells.forEach((one, place) => say(one.words, served ? FRONT_END[place] : CELLS[place][2]));

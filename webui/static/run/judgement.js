@@ -41,7 +41,7 @@ export class Judgement {
     if (told) mark("outcome", ...told); else mark("outcome", "idle", "idle", "Not judged yet");
     /** @type {any[]} */ const rows = run.summary?.expectations ?? [];
     const held = rows.filter((row) => row.held).length;
-    let words = run.outcome ? run.detail ? `${sentence(run.detail)}.` : "" : expected ? `${several(expected, "expectation is", "expectations are")} checked when it ends.` : "It has no expectations, so it passes when it ends well.";
+    let words = run.outcome ? run.detail ? `${sentence(run.detail)}.` : run.outcome === "passed" && !expected ? "It has no expectations, and it ended well." : "" : expected ? `${several(expected, "expectation is", "expectations are")} checked when it ends.` : "It has no expectations, so it passes when it ends well.";
     if (rows.length) words = `${held} of ${several(rows.length, "expectation")} held.${run.outcome !== "passed" && run.outcome !== "failed" && run.detail ? ` ${sentence(run.detail)}.` : ""}`;
     say(part("outcome-words"), words.length > 400 ? `${words.slice(0, 400)} …` : words);
     const sorted = [...rows].sort((a, b) => Number(a.held) - Number(b.held)), list = part("expectations");
