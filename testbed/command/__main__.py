@@ -34,6 +34,7 @@ VERBS: dict[str, Verb] = {
     "serve": Verb("serve an experiment's system to OpenAI-compatible clients", "testbed.command.serve"),
     "remote": Verb("run an experiment on a console elsewhere, for CI", "testbed.command.remote"),
     "report": Verb("print a finished run's report and write its HTML page", "testbed.command.report"),
+    "compare": Verb("compare finished runs: what differs, what came of it", "testbed.command.compare"),
     "export": Verb("export a run as a Perfetto trace, CSV, JSON or JUnit XML", "testbed.command.export"),
     "pids": Verb("print the processes of a node of a live run", "testbed.command.pids"),
     "lanes": Verb("show or change the virtual lanes of a live run", "testbed.command.lanes"),

@@ -46,6 +46,11 @@ class Difference(msgspec.Struct, frozen=True):
         first = self.values[0]
         return any(value != first or type(value) is not type(first) for value in self.values[1:])
 
+    @property
+    def shared(self) -> bool:
+        """Whether all of them have it: systems of two kinds have settings of their own."""
+        return all(value is not None for value in self.values)
+
 
 def settings_of(spec: Spec, system: str, point: Mapping[str, Any]) -> dict[str, Value]:
     """Every setting that `system` of `spec` runs with at `point`. Raises KeyError for a system that it has not."""

@@ -32,7 +32,7 @@ class NoSuchPart(ValueError):
         self.run = run
         self.part = part
         self.allowed = allowed
-        some = ", ".join(allowed[:12]) + (" …" if len(allowed) > 12 else "")
+        some = "; ".join(allowed[:12]) + (" …" if len(allowed) > 12 else "")
         super().__init__(f"run {run} has no {part!r}; it has {some or 'no system yet'}")
 
 

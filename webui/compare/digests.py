@@ -44,7 +44,10 @@ def digest_get(*, run_id: str, wait_s: float = 0.0) -> RunDigest | None:
         found = read_digest(place)
         if found is not None and found.of == stamp:
             return found
-        _have_made(run_id)
+        try:
+            _have_made(run_id)
+        except OSError as fault:  # a full disk, a folder in the way
+            return RunDigest(run_id, stamp, (), {}, f"what is read of them cannot be kept: {fault.strerror or fault}")
         if time.monotonic() >= end:
             return None
         time.sleep(_LOOK_S)

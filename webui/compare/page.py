@@ -10,11 +10,12 @@ from django.urls import reverse
 
 from testbed.comparison.comparison import LETTERS, MOST_SIDES, RunDiff
 from testbed.comparison.paper_rows import PaperPanel, paper_panels
+from testbed.comparison.phrases import change_words, range_words, reading_words, setting_words, spread_words
 from testbed.comparison.readings import Cell, Change, Ground, Reading
 from testbed.comparison.rows import FigureRow
 from testbed.comparison.settings import Difference
 from testbed.comparison.sides import Variant
-from testbed.comparison.wording import between, figure, percent, several, signed, title_of
+from testbed.comparison.wording import figure, percent, several, title_of
 from testbed.experiment.run_folder import RunFolder
 from webui.compare.charts import beside, curves, dots
 from webui.compare.marks import key_mark
@@ -46,6 +47,8 @@ def compare_page(sides: Sequence[Compared], diff: RunDiff, *, every: bool) -> di
     """What the template takes. `every`: all figures, not the headlines alone."""
     told = [one.text for one in sides]
     letters = [facts.letter for facts in diff.sides]
+    # Systems of several kinds have settings of their own: a long list that says one thing.
+    kinds = any(row.path == "system.kind" for row in diff.settings)
     rows = [row for row in diff.figures if every or row.headline]
     panels = paper_panels([
         (facts.letter, one.side, RunFolder(folder_of(one.run.pk))) for facts, one in zip(diff.sides, sides, strict=True)
@@ -54,13 +57,15 @@ def compare_page(sides: Sequence[Compared], diff: RunDiff, *, every: bool) -> di
         "diff": diff,
         "heading": heading(diff),
         "sides": [_card(place, sides, diff) for place in range(len(sides))],
-        "settings": [_setting(row, letters) for row in diff.settings],
+        "settings": [_setting(row, letters) for row in diff.settings if row.shared or not kinds],
+        "unshared": [_setting(row, letters) for row in diff.settings if kinds and not row.shared],
+        "differing": len(diff.settings),
         "agreeing": [_setting(row, letters) for row in diff.agreeing],
         "about": [_setting(row, letters) for row in diff.about if row.differs],
         "total": len(diff.settings) + len(diff.agreeing),
         "figures": [_figure(row, letters) for row in rows],
         "hidden": len(diff.figures) - len(rows),
-        "spread": spread_words(diff),
+        "spread": spread_words(diff.sides),
         "curves": [panel for name, title in CURVES if (panel := _curve(name, title, sides, letters))],
         "panels": [
             {"title": panel_title(panel.metric), "panel": panel,
@@ -97,40 +102,9 @@ def heading(diff: RunDiff) -> str:
     return " against ".join(dict.fromkeys(facts.title or facts.system or facts.run for facts in diff.sides))
 
 
-def spread_words(diff: RunDiff) -> str:
-    """What a value and its brackets are."""
-    counts = {facts.repeats for facts in diff.sides}
-    if counts == {1}:
-        return "one repeat each: no spread is known, so no difference can be told from chance"
-    many = several(counts.pop(), "repeat") if len(counts) == 1 else "the repeats"
-    return f"median of {many}, lowest to highest in brackets, every repeat as a dot"
-
-
 def panel_title(metric: str) -> str:
     """The metric's name; one that only a paper has is written as it is."""
     return title_of(metric)
-
-
-def change_words(row: FigureRow, change: Change) -> str:
-    """By how much."""
-    if change.delta is None:
-        return "–"
-    if change.delta == 0:
-        return "±0"
-    if row.unit in ("share", "percent"):
-        points = change.delta * (100 if row.unit == "share" else 1)
-        return f"{signed(float(f'{points:.3g}'))} pt"
-    return percent(change.relative) if change.relative is not None else signed(change.delta, row.unit)
-
-
-def reading_words(change: Change) -> str:
-    """What the difference says, and on what ground."""
-    if change.reading in (Reading.SAME, Reading.WITHIN):
-        return str(change.reading)
-    if change.reading is Reading.UNKNOWN:
-        return "no value to compare"
-    ground = {Ground.SINGLE: "one repeat each", Ground.POOLED: "repeats pooled"}.get(change.ground, str(change.ground))
-    return f"{change.reading}, {ground}"
 
 
 def _figure(row: FigureRow, letters: Sequence[str]) -> dict[str, Any]:
@@ -159,13 +133,6 @@ def _cell(cell: Cell, row: FigureRow, letter: str) -> dict[str, Any]:
     }
 
 
-def range_words(cell: Cell, unit: str) -> str:
-    """From the lowest to the highest repeat, where there are several."""
-    if len(cell.repeats) < 2 or cell.value is None:
-        return ""
-    return between(min(cell.repeats), max(cell.repeats), cell.value, unit)
-
-
 def _change(row: FigureRow, change: Change | None) -> dict[str, Any]:
     if change is None:
         return {"words": "", "reading": "", "tone": "", "icon": ""}
@@ -183,24 +150,10 @@ def _setting(row: Difference, letters: Sequence[str]) -> dict[str, Any]:
         "words": row.words,
         "path": row.path,
         "values": [
-            {"letter": letter, "text": _value(value, row.unit), "differs": not alike}
+            {"letter": letter, "text": setting_words(value, row.unit), "differs": not alike}
             for letter, value, alike in zip(letters, row.values, same, strict=True)
         ],
     }
-
-
-def _value(value: object, unit: str) -> str:
-    if value is None:
-        return "not set"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if unit == "ns" and isinstance(value, int):
-        for name, size in (("s", 10**9), ("ms", 10**6), ("µs", 10**3)):
-            if abs(value) >= size:
-                return f"{value / size:g} {name}"
-    if isinstance(value, int | float):
-        return f"{value:,.12g} {unit}".rstrip() if abs(value) >= 10_000 else f"{value:.12g} {unit}".rstrip()
-    return str(value)
 
 
 def _curve(name: str, title: str, sides: Sequence[Compared], letters: Sequence[str]) -> dict[str, Any] | None:

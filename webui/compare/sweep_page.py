@@ -7,11 +7,12 @@ from urllib.parse import urlencode
 
 from django.urls import reverse
 
+from testbed.comparison.phrases import range_words
 from testbed.comparison.rows import HEADLINES
 from testbed.comparison.series import Panel, Point, Sweep
 from testbed.comparison.wording import figure, title_of, unit_of_metric
 from webui.compare.marks import key_mark
-from webui.compare.page import compare_address, range_words
+from webui.compare.page import compare_address
 from webui.compare.sweep_chart import axis_title, sweep_chart
 from webui.runs.models import Run
 

@@ -81,7 +81,7 @@ def test_a_single_repeat_is_a_side(read: RunRead) -> None:
 
 
 def test_a_part_that_is_not_there_names_those_that_are(read: RunRead) -> None:
-    with pytest.raises(NoSuchPart, match="has no 'vllm'; it has blink rate_per_s=50"):
+    with pytest.raises(NoSuchPart, match="has no 'vllm'; it has blink rate_per_s=50; other rate_per_s=50"):
         read.variant("vllm")
 
 

@@ -126,6 +126,13 @@ def test_without_a_digest_the_answer_is_there_at_once_and_says_that_it_is_not_wh
     assert found.figures
 
 
+def test_a_place_that_cannot_be_written_is_said(user: Any, finished: Callable[..., Any], digests: Path) -> None:
+    a, b = finished(), finished("20261130-110001-0a0a02", digested=False)
+    (digests / b.pk).write_text("in the way")
+    found = run_diff(caller=by_session(user), a=a.pk, b=b.pk, wait_s=0)
+    assert any("logs of B" in words and "cannot be kept: File exists" in words for words in found.cautions)
+
+
 def test_the_longest_unused_digests_make_room(digests: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept, "KEPT", 2)
     for number in range(4):

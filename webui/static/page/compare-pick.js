@@ -14,4 +14,12 @@ function count() {
 }
 
 form.addEventListener("change", count);
+// As in the list of runs: x chooses the row that has the focus, c compares.
+addEventListener("keydown", (event) => {
+  const active = /** @type {HTMLElement | null} */ (document.activeElement);
+  if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || active?.matches("input[type=search], select")) return;
+  if (event.key === "c") form.requestSubmit();
+  const box = event.key === "x" ? /** @type {HTMLInputElement | null | undefined} */ (active?.closest("tr")?.querySelector("input[type=checkbox]")) : null;
+  if (box && !box.disabled) { box.checked = !box.checked; count(); }
+});
 count();
