@@ -10,6 +10,7 @@ const SVG = "http://www.w3.org/2000/svg";
 const BAR = 26, NODE_H = 40, NODE_W = 104, LINK = 46;
 /** Width that a node needs with all of its number beside it, and with the least of it. */
 const PITCH = 148, LEAST_PITCH = 66;
+const NARROW = 440;
 /** More nodes than this in a row have the page's whole width. */
 const WIDE_ROW = 4;
 /** From 90 % a link is marked: by shape, weight and colour. */
@@ -46,7 +47,10 @@ export class Topology {
     this.draw();
   }
 
-  get #tabular() { return this.asTable ?? (this.parts.box.clientWidth > 0 && (this.parts.box.clientWidth - 32) / Math.max(3, this.longest) < LEAST_PITCH + 40 / this.longest); }
+  get #tabular() {
+    const width = this.parts.box.clientWidth;
+    return this.asTable ?? (width > 0 && (width < NARROW || width / this.longest < LEAST_PITCH));
+  }
 
   #make() {
     const { box, table } = this.parts, tabular = this.#tabular, width = Math.max(this.longest * LEAST_PITCH, box.clientWidth - 32);
