@@ -186,10 +186,15 @@ def _lock_placement() -> None:
 
 
 def _has_turn(run: Run, bench: str) -> bool:
-    where = dict(place(situation_now(), here=bench).starts).get(run.pk)
-    if where is not None and where != bench:
-        transaction.on_commit(lambda: run_send(run_id=run.pk, bench=where))
-    return where == bench
+    """Whether it may start on `bench` now. If it may on another one instead, that one is told, and takes it: the bench
+    is the same for whoever asks, so a message goes on once at most.
+    """
+    situation = situation_now()
+    where = dict(place(situation).starts).get(run.pk)
+    if where is None or where == bench or dict(place(situation, here=bench).starts).get(run.pk) == bench:
+        return where is not None
+    transaction.on_commit(lambda: run_send(run_id=run.pk, bench=where))
+    return False
 
 
 def _begin(run: Run, bench: str, now: datetime) -> None:

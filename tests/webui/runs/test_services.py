@@ -100,6 +100,33 @@ def test_ten_claims_are_one(make_run: Callable[..., Run], bench: Bench) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
+def test_claims_of_two_benches_at_once_never_overfill_one(
+    make_run: Callable[..., Run], make_user: Callable[..., User], make_bench: Callable[..., Bench], sent: list[str]
+) -> None:
+    """E5: each looks at the whole queue before it takes one run, so all of them look one after the other."""
+    benches = [make_bench("alpha"), make_bench("beta")]
+    runs = [make_run(backend="mininet", owner=make_user(f"p{number}")) for number in range(4)]
+    pairs = [(run, bench) for run in runs for bench in benches]
+    barrier = threading.Barrier(len(pairs))
+
+    def claim(pair: tuple[Run, Bench]) -> bool:
+        barrier.wait()
+        try:
+            return services.run_claim(run_id=pair[0].pk, lease_owner="w", bench=pair[1].pk) is not None
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(len(pairs)) as pool:
+        first = sum(pool.map(claim, pairs))
+    assert first >= 1
+    barrier = threading.Barrier(1)
+    assert first + sum(map(claim, pairs)) == 2, "who came before its turn comes again"
+    taken = Run.objects.filter(state=State.PREPARING).values_list("bench_id", flat=True)
+    assert sorted(taken) == ["alpha", "beta"]
+    assert Turn.objects.count() == 2
+
+
+@pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("state", [State.QUEUED, State.RUNNING])
 def test_ten_cancels_are_one(make_run: Callable[..., Run], user: User, sent: list[str], state: State) -> None:
     run = make_run(state=state, lease_owner="w" if state is State.RUNNING else "")
@@ -248,6 +275,24 @@ def test_a_broker_that_is_away_costs_no_run(user: User, monkeypatch: pytest.Monk
     run = start(user)
     services.run_send(run_id=run.pk)
     assert Run.objects.get(pk=run.pk).state == State.QUEUED
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_message_at_the_wrong_bench_goes_on_once_to_the_right_one(
+    make_run: Callable[..., Run], make_bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from webui.celery import app
+
+    told: list[tuple[str, str]] = []
+    monkeypatch.setattr(app, "send_task", lambda _name, args, queue, **_: told.append((args[0], queue)))
+    make_bench("alpha")
+    make_bench("beta", tags=["lab-2"])
+    first, second = make_run(backend="mininet"), make_run(backend="mininet", needs=["lab-2"])
+    assert services.run_claim(run_id=second.pk, lease_owner="w", bench="alpha") is None
+    assert told == [(second.pk, "bench-beta")]
+    assert services.run_claim(run_id=second.pk, lease_owner="w", bench="beta")
+    assert services.run_claim(run_id=first.pk, lease_owner="w", bench="alpha")
+    assert len(told) == 1
 
 
 @pytest.mark.django_db
