@@ -75,9 +75,7 @@ class Field:
     @property
     def range(self) -> str:
         """The bounds in words."""
-        low, high = (
-            None if end is None else f"{end:,g}" if end < 1e15 else f"{end:g}" for end in (self.low, self.high)
-        )
+        low, high = (None if end is None else bound_text(end) for end in (self.low, self.high))
         if low and high:
             return f"{low} to {high}"
         return f"at least {low}" if low else f"at most {high}" if high else ""
@@ -207,9 +205,9 @@ class Table:
 Part: TypeAlias = Field | Section | Alternatives | Table
 
 
-def _plain(number: float | None) -> float | None:
-    """A number without the fraction that it does not have."""
-    return int(number) if number is not None and number == int(number) else number
+def bound_text(end: float) -> str:
+    """A bound for people: whole numbers in full."""
+    return f"{int(end):,}" if end == int(end) else f"{end:g}"
 
 
 def element_id(name: str) -> str:
