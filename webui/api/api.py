@@ -29,7 +29,7 @@ api = ConsoleApi(
     shapes=differences.COMPONENTS,
     urls_namespace="api",
     auth=[Token(), Session()],
-    docs_url=None,  # a page of our own (webui.api.manual): ninja's viewers need scripts from elsewhere, or inline
+    docs_url=None,  # a page of our own: webui.api.views, docs/decisions/0017
     openapi_url="/openapi.json",
 )
 api.add_decorator(only_known, mode="view")

@@ -1,7 +1,6 @@
 """The API's manual as a page, made from its OpenAPI description: what to show of each call, and a curl line for it.
 
-Pure: knows the document, no request. The page is our own since the usual viewers are a megabyte of script that needs
-`eval` or inline styles, which our pages forbid (docs/decisions/0017).
+Pure: knows the document, no request. Why the page is our own and no viewer is vendored: docs/decisions/0017.
 """
 
 from __future__ import annotations
