@@ -31,11 +31,20 @@ from websockets.sync.client import connect
 
 from testbed.command.places import SOURCE
 from testbed.events.log import EventWriter
-from testbed.events.schema import NodeStopped, RequestArrived, RequestSent, TokenReceived, TokensPublished
+from testbed.events.schema import (
+    NodeHeartbeat,
+    NodeStopped,
+    RequestArrived,
+    RequestSent,
+    TokenReceived,
+    TokensPublished,
+)
 from testbed.machine import Event
 
 NODES = ("client0", "dpu0", "gpu0", "host0")
 FLUSH_S = 0.02
+BEAT_S = 0.1
+"""A heartbeat of every node, as the driver writes it (architecture §6)."""
 TOKENS = 200
 """Tokens of a request; a request is sent whenever the one before it in its place has had all of its own."""
 AT_ONCE = 64
@@ -56,13 +65,17 @@ class Writer(threading.Thread):
     def run(self) -> None:
         """Until the time is over; then every node says that it has stopped."""
         writers = {node: EventWriter(self._folder / f"{node}.jsonl", node) for node in NODES}
-        events, began, number = self._events(), time.monotonic(), 0
+        events, began, number, beat = self._events(), time.monotonic(), 0, 0.0
         while (passed := time.monotonic() - began) < self._seconds:
             due = int(passed * self._rate)
             for _ in range(due - number):
                 node, event = next(events)
                 self._put(writers[node], event)
             number = due
+            if passed >= beat:
+                beat = passed + BEAT_S
+                for writer in writers.values():
+                    self._put(writer, NodeHeartbeat())
             for writer in writers.values():
                 writer.flush()
             time.sleep(FLUSH_S)
@@ -182,8 +195,8 @@ PROBE = """() => {
   const draw = timeline.draw.bind(timeline);
   timeline.draw = () => {
     draw();
-    const now = (performance.timeOrigin + performance.now()) * 1e6 - window.epoch;
-    for (const t of pending.splice(0)) found.latency.push((now - t) / 1e6);
+    const now = Date.now() - window.epoch;
+    for (const t of pending.splice(0)) found.latency.push(now - t / 1e6);
   };
   let frames = 0, since = performance.now();
   const frame = (now) => {
@@ -209,7 +222,7 @@ def browsed(address: str, run_id: str, cookie: str, writer: Writer, found: dict[
         page.set_default_timeout(240_000)
         page.goto(f"http://{address}/runs/{run_id}")
         page.wait_for_function("() => window.looplane")
-        page.evaluate(f"window.epoch = {writer.epoch_ns}")
+        page.evaluate(f"window.epoch = {writer.epoch_ns / 1e6}")
         page.evaluate(PROBE)
         page.wait_for_function("() => window.looplane.model.events > 100")
         page.evaluate("window.found.latency.length = window.found.frames.length = 0")

@@ -13,6 +13,8 @@ import { LogView } from "../run/logview.js";
 import { Model } from "../run/model.js";
 import { Remember } from "../run/remember.js";
 import { RingMap } from "../run/ringmap.js";
+import { Rows } from "../run/rows.js";
+import { RowTable } from "../run/rowtable.js";
 import { Standing } from "../run/standing.js";
 import { Timeline } from "../run/timeline.js";
 import { Topology } from "../run/topology.js";
@@ -36,6 +38,8 @@ const charts = new Charts({ panel: part("charts"), plots: part("plots"), menu: p
   { wanted: remember.get("charts")?.split(",") ?? null, changed: (ids) => remember.set({ charts: ids && (ids.join(",") || "none") }) });
 const chosen = new Chosen({ brief: part("sel"), story: part("story"), tip: part("tl-tip"), canvas: part("tl-canvas") }, { timeline, model, ring, remember }, page.story);
 const ports = new Ports(timeline, model.links, remember, () => charts.draw(true));
+const rows = new Rows(/** @type {HTMLElement} */ (part("tl").querySelector(".seg")), timeline, remember);
+new RowTable(/** @type {HTMLElement} */ (part("tl").querySelector(".tlw")), timeline);
 /** @type {Topology | null} */ let topology = null;
 takeHands(timeline, { hover: (x, y) => chosen.hover(x, y), leave: () => chosen.leave(), story: () => chosen.toggle() });
 takeControls(timeline, remember, moved);
@@ -84,6 +88,7 @@ function advance(whole = false) {
     timeline.advance();
     ring.dirty = true;
     ports.offer();
+    rows.offer();
   }
   const now = performance.now();
   if (now < figuresAt && !whole) return;
@@ -99,11 +104,11 @@ function advance(whole = false) {
 }
 
 function captions() {
-  const lanes = timeline.lanes(), rows = Math.min(timeline.rows, lanes.length), first = timeline.first(lanes.length);
+  const lanes = timeline.lanes(), shown = Math.min(timeline.rows, lanes.length), first = timeline.first(lanes.length);
   const beside = `on one axis with the GPU${timeline.port ? " and a port's lanes" : ""}`;
-  say(part("tl-sub"), lanes.length > rows ? `requests ${first + 1} to ${first + rows} of ${lanes.length}, ${beside}` : lanes.length ? `${several(lanes.length, "request")}, ${beside}` : "");
+  say(part("tl-sub"), lanes.length > shown ? `requests ${first + 1} to ${first + shown} of ${lanes.length}, ${beside}` : lanes.length ? `${several(lanes.length, "request")}, ${beside}` : "");
   /** @type {HTMLButtonElement} */ (part("rows-up")).disabled = first === 0;
-  /** @type {HTMLButtonElement} */ (part("rows-down")).disabled = first + rows >= lanes.length;
+  /** @type {HTMLButtonElement} */ (part("rows-down")).disabled = first + shown >= lanes.length;
   part("key-pe").hidden = part("key-de").hidden = model.turns.byName.size === 0;
   const empty = part("tl-empty"), { state, outcome } = standing.run;
   empty.hidden = lanes.length > 0;
@@ -147,7 +152,7 @@ async function finish() {
 const scheme = location.protocol === "https:" ? "wss:" : "ws:";
 const feed = new Feed({ stream: `${scheme}//${location.host}${page.stream}`, pack: page.pack }, {
   events: (events) => { model.add(events, performance.now()); soon(); },
-  packed: (pack) => { model.load(pack); timeline.advance(); ports.offer(); },
+  packed: (pack) => { model.load(pack); timeline.advance(); ports.offer(); rows.offer(); },
   progress: (share) => standing.reading(share),
   run: takeRun,
   end: () => void finish(),

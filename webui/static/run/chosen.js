@@ -2,6 +2,7 @@
 // The request that is chosen: its line below the timeline, its story, its slot on the map, its place in the address.
 
 import { make } from "./dom.js";
+import { whereabouts } from "./lanes.js";
 import { lowerBound } from "./machine.js";
 import { Story, tellBrief, tokenText } from "./story.js";
 import { label, standing } from "./timeline.js";
@@ -70,10 +71,9 @@ export class Chosen {
     const { lane, t, inside } = timeline.hit(x, y);
     ring.show(inside && t < model.now ? t : null);
     if (!lane || !inside) { tip.hidden = true; return; }
-    const so = lowerBound(lane.tokens, t + 1), paused = lane.pauses.some(([start, end]) => start <= t && t < end);
-    const phase = paused ? "paused" : (lane.phases.find((one) => one.start <= t && t < one.end)?.what ?? (t < lane.start ? "not sent yet" : "done"));
+    const so = lowerBound(lane.tokens, t + 1);
     const text = so ? tokenText(lane, so - 1) : "";
-    tip.replaceChildren(make("b", {}, `${label(lane)} at ${(t / 1e9).toFixed(3)} s`), `${phase}; ${standing(lane)}`);
+    tip.replaceChildren(make("b", {}, `${label(lane)} at ${(t / 1e9).toFixed(3)} s`), `${whereabouts(lane, t)}; ${standing(lane)}`);
     if (so) tip.append(make("br"), `token ${so}${text ? ` “${text.replaceAll("\n", "⏎")}”` : ""}`);
     tip.hidden = false;
     tip.style.left = `${Math.max(0, Math.min(x + 28, timeline.width - TIP_WIDE))}px`;

@@ -1,6 +1,6 @@
 // @ts-check
-// Pointer and keys on the timeline. Dragging moves time and rows, Ctrl and wheel zooms (a plain wheel scrolls the page,
-// as everywhere), a click chooses a request.
+// Pointer and keys on the timeline. Dragging moves time and rows, with Shift it chooses a stretch of time; Ctrl and wheel
+// zooms (a plain wheel scrolls the page, as everywhere), a click chooses a request, a double click shows all of it.
 
 const DRAG_PX = 4, ROW_PX = 16;
 const TIME_KEYS = new Set(["ArrowLeft", "ArrowRight", "+", "=", "-", "0", "Home"]);
@@ -10,14 +10,18 @@ export function takeHands(timeline, on) {
   const { canvas, view } = timeline;
   /** @type {{x: number, y: number, start: number, end: number, top: number, moved: boolean} | null} */ let drag = null;
   const changed = () => { timeline.on.moved(); timeline.refresh(); };
+  /** @param {number} x */
+  const select = (x) => { if (timeline.chosen) { timeline.chosen[1] = timeline.timeAt(Math.max(timeline.left, x)); timeline.refresh(); } };
   const movedInTime = () => { timeline.bring(); changed(); };
 
   canvas.addEventListener("pointerdown", (event) => {
     if (event.button !== 0) return;
-    drag = { x: event.offsetX, y: event.offsetY, start: view.start, end: view.end, top: timeline.first(timeline.lanes().length), moved: false };
+    if (event.shiftKey && event.offsetX >= timeline.left) timeline.chosen = [timeline.timeAt(event.offsetX), timeline.timeAt(event.offsetX)];
+    else drag = { x: event.offsetX, y: event.offsetY, start: view.start, end: view.end, top: timeline.first(timeline.lanes().length), moved: false };
     canvas.setPointerCapture(event.pointerId);
   });
   canvas.addEventListener("pointermove", (event) => {
+    select(event.offsetX);
     if (drag && (drag.moved || Math.hypot(event.offsetX - drag.x, event.offsetY - drag.y) > DRAG_PX)) {
       drag.moved = true;
       canvas.classList.add("grab");
@@ -32,7 +36,16 @@ export function takeHands(timeline, on) {
     timeline.point({ x: event.offsetX, y: event.offsetY });
     on.hover(event.offsetX, event.offsetY);
   });
-  const end = () => { drag = null; canvas.classList.remove("grab"); };
+  const end = () => {
+    const stretch = timeline.chosen;
+    timeline.chosen = null;
+    if (stretch && Math.abs(timeline.xOf(stretch[1]) - timeline.xOf(stretch[0])) > DRAG_PX) {
+      view.set(Math.min(...stretch), Math.max(...stretch));
+      movedInTime();
+    } else timeline.refresh();
+    drag = null; 
+    canvas.classList.remove("grab");
+  };
   canvas.addEventListener("pointerup", (event) => {
     if (drag && !drag.moved) {
       const { lane } = timeline.hit(event.offsetX, event.offsetY);
@@ -40,7 +53,11 @@ export function takeHands(timeline, on) {
     }
     end();
   });
-  canvas.addEventListener("pointercancel", end);
+  canvas.addEventListener("pointercancel", () => { timeline.chosen = null; end(); });
+  canvas.addEventListener("dblclick", (event) => {
+    const { lane } = timeline.hit(event.offsetX, event.offsetY);
+    if (lane) timeline.show(lane.start, lane.end, lane.key);
+  });
   canvas.addEventListener("pointerleave", () => { timeline.point(null); on.leave(); });
   canvas.addEventListener("wheel", (event) => {
     const share = (event.offsetX - timeline.left) / (timeline.width - timeline.left - 8);
