@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -139,6 +139,25 @@ def _figure(measured: Callable[[], tokenizer_bench.Measured], of: str) -> list[f
     return figures
 
 
+def _live_rows() -> dict[str, Benchmark]:
+    """One minute of 5,000 events a second for ten viewers, one of them Chromium; a row for each thing it tells."""
+    measured = cache(partial(_json_of, "webui.runs.live_bench"))
+    words = {
+        "latency": ("from an event to the frame that shows it", "ms"),
+        "frames": ("frames in each second of the run page", "frames/s"),
+        "cpu_percent": ("the web process in each second", "% of a core"),
+        "wrong": ("events lost or doubled, for each viewer", "events"),
+    }
+    return {
+        f"live_{name}": Benchmark(f"5,000 events/s to ten viewers: {what}", unit, partial(_of, measured, name))
+        for name, (what, unit) in words.items()
+    }
+
+
+def _of(measured: Callable[[], Any], name: str) -> list[float]:
+    return list(map(float, measured()[name]))
+
+
 def _simulated_events() -> list[float]:
     spec = read_spec(EXPERIMENTS / "blink" / "demo.toml")
     rates = []
@@ -199,6 +218,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         for kind, words in memory_bench.KINDS.items()
     },
     **_tokenizer_rows(),
+    **_live_rows(),
     "simulated_events_per_s": Benchmark(
         "logged events of the demonstration a second", "events/s", _simulated_events
     ),
@@ -211,5 +231,5 @@ BENCHMARKS: dict[str, Benchmark] = {
     ),
 }  # fmt: skip
 """What can be measured."""
-GROUPS = {"tokenizer": tuple(name for name in BENCHMARKS if name.startswith("tokenizer_"))}
+GROUPS = {group: tuple(name for name in BENCHMARKS if name.startswith(f"{group}_")) for group in ("tokenizer", "live")}
 """Rows that are asked for together."""

@@ -32,6 +32,7 @@ from webui.outages import is_outage
 from webui.runs import execution, orphans, selectors, services
 from webui.runs.indexing import runs_index
 from webui.runs.models import Run
+from webui.runs.packs import packs_forget
 from webui.runs.states import State
 
 logger = logging.getLogger(__name__)
@@ -77,6 +78,7 @@ def tidy() -> None:
     old = Run.objects.filter(state=State.FINISHED, finished_at__lt=timezone.now() - KEPT).values_list("pk", flat=True)
     for run_id in old:
         shutil.rmtree(launches / run_id, ignore_errors=True)
+        packs_forget(run_id)
 
 
 CHORES: tuple[Chore, ...] = (

@@ -130,7 +130,7 @@ export class Picture {
       pen.beginPath(); pen.moveTo(x, 18); pen.lineTo(x, height - 8); pen.stroke();
       pen.setLineDash([]);
       pen.textAlign = x > axis.right - 160 ? "right" : "left";
-      this.#write(fault.words, pen.textAlign === "right" ? x - 4 : x + 4, height - 4, "bad");
+      this.#write(fault.words, pen.textAlign === "right" ? x - 4 : x + 4, height - 9, "bad");
       pen.textAlign = "left";
     }
     if (timeline.chosen) this.#shade(Math.min(...timeline.chosen), Math.max(...timeline.chosen), height, "accent", span(Math.abs(timeline.chosen[1] - timeline.chosen[0])));
@@ -143,7 +143,7 @@ export class Picture {
     pen.fillStyle = colours[ink];
     pen.globalAlpha = 0.12; pen.fillRect(a, 20, Math.max(2, b - a), height - 28);
     pen.globalAlpha = 1; pen.fillRect(a, 18, Math.max(2, b - a), 3);
-    if (b - a > 50) this.#write(words, a + 4, height - 4, ink);
+    if (b - a > 50) this.#write(words, a + 4, 27, ink);
   }
 
   /** @param {import("./lanes.js").Lane} lane @param {number} y */
