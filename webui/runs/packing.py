@@ -4,7 +4,7 @@ The page folds a log of some megabytes as it comes. Of a million tokens the log 
 in five kinds of event that come for each token. A pack holds these as columns, already folded the way that
 `webui/static/run` folds them, and every other event as it is, column by column, for the page to fold itself. So the
 page's state from a pack is its state from the log, and a pack of the events before a cursor plus the events after it
-is the whole (tests/webui/static/test_pack.py). docs/models/console.md has the layout.
+is the whole (tests/webui/static/test_pack.py). docs/models/timeline.md has the layout.
 
 This file knows lines of a log and bytes of a file; it does not know Django, nor what most events mean. It runs as a
 process of its own: `python -m webui.runs.packing EVENTS TARGET`.
