@@ -89,7 +89,8 @@ def cell_of(repeats: Sequence[float | None], pooled: float | None, count: int | 
     if pooled is None:
         few = count is not None and needed > count
         return Cell(None, (), count, f"takes {needed} values, there are {count}" if few else "nothing was measured")
-    return Cell(pooled, (), count, "pooled: one repeat has too few values")
+    why = "pooled: one repeat has too few values" if repeats else "pooled: its repeats are not read yet"
+    return Cell(pooled, (), count, why)
 
 
 def change(against: Cell, cell: Cell, direction: Direction) -> Change:
