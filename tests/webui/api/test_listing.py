@@ -35,7 +35,7 @@ class Paging(TransactionTestCase):
         st.lists(st.integers(0, 5), max_size=8),
         st.integers(1, 4),
     )
-    @settings(max_examples=25)
+    @settings(max_examples=12)
     def test_pages_stay_right_while_runs_are_added(self, before: list[int], during: list[int], limit: int) -> None:
         """Every run that was there at the start comes once, in order; one that is added comes at most once."""
         user = User.objects.create(username="ada")
