@@ -49,7 +49,8 @@ def postgres_settings(url: str) -> dict[str, Any]:
         "application_name": "looplane",
         "options": _SERVER_SIDE,
     }
-    return parsed | {"OPTIONS": options | parsed.get("OPTIONS", {}), "CONN_MAX_AGE": 60, "CONN_HEALTH_CHECKS": True}
+    # Not kept after a request: under ASGI each has a thread of its own, and a kept connection would be nobody's.
+    return parsed | {"OPTIONS": options | parsed.get("OPTIONS", {}), "CONN_MAX_AGE": 0, "CONN_HEALTH_CHECKS": True}
 
 
 def postgres_place(url: str) -> str:

@@ -138,6 +138,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "E8 a failure is missing in the history": (
         "webui/runs/test_execution.py::test_a_bench_that_cannot_be_asked_is_asked_again",
         "webui/runs/test_indexing.py::test_a_run_that_goes_on_is_followed_to_its_end",
+        "scenarios/test_console_killed.py::test_each_part_killed_under_a_run",
     ),
     "E9 a task runs twice": (
         "webui/runs/test_worker.py::test_three_deliveries_are_one_run",
@@ -154,6 +155,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "E14 the executor dies and the page shows nothing": (
         "webui/runs/test_simulation.py::test_a_killed_process_is_seen_within_a_look",
         "scenarios/test_accidents_of_the_console.py::test_kill_9_of_what_a_run_hangs_on",
+        "scenarios/test_console_killed.py::test_each_part_killed_under_a_run",
     ),
     "E15 a failed command counts as passed": (
         "topologies/test_bench_run.py::test_a_node_that_dies_ends_the_run_with_its_code_and_words",
