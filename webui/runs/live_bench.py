@@ -192,6 +192,7 @@ class Server:
 PROBE = """() => {
   const { model, timeline } = window.looplane, pending = [], found = window.found = { latency: [], frames: [] };
   model.folds.push({ take(event) { if (event.seq % 7 === 0) pending.push(event.t); } });
+  model.readers.clear();
   const draw = timeline.draw.bind(timeline);
   timeline.draw = () => {
     draw();

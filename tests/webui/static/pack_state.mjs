@@ -29,7 +29,7 @@ function modelOf(packed) {
   return model;
 }
 
-const skipped = new Set(["version", "text", "told", "touched", "book", "journal", "order", "folds", "levels", "limits"]);
+const skipped = new Set(["version", "text", "told", "touched", "book", "readers", "takes", "journal", "order", "folds", "levels", "limits"]);
 /** Everything of a fold in a form that does not depend on how it came to be. */
 function plain(value) {
   if (value instanceof Map) return [...value].map(([key, one]) => [key, plain(one)]).sort((a, b) => (JSON.stringify(a[0]) < JSON.stringify(b[0]) ? -1 : 1));

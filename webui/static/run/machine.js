@@ -4,8 +4,11 @@
 /** `end` is null where the log does not say when the device was done. @typedef {{t: number, end: number | null, batch: number, kind: string}} Launch */
 /** @typedef {{t: number[], rate: number[], setting: number, drops: number, sent: number, top: number}} Series */
 
+const LAUNCHES = new Set(["graph.launched", "forward.finished", "window.relaunched", "batch.changed"]), READINGS = new Set(["link.measured"]);
+
 export class LaunchFold {
   constructor() {
+    this.takes = LAUNCHES;
     /** @type {Map<string, Launch[]>} */ this.byNode = new Map();
     /** @type {Map<string, {t: number, gap: number, launches: number}[]>} */ this.relaunches = new Map();
     /** @type {Map<string, {running: number, paused: number, pending: number, free: number, total: number}>} */ this.batches = new Map();
@@ -40,6 +43,7 @@ export class LaunchFold {
 
 export class LinkFold {
   constructor() {
+    this.takes = READINGS;
     /** Readings by port, then by lane; -1 is the whole port. @type {Map<string, Map<number, Series>>} */ this.ports = new Map();
   }
 

@@ -31,6 +31,8 @@ export class Model {
     this.outages = new OutageFold();
     this.book = new LaneBook(this.tracks, this.exchanges, this.turns);
     this.folds = [this.exchanges, this.tracks, this.turns, this.ring, this.launches, this.links, this.fidelity, this.courses, this.moments, this.outages];
+    /** Which folds a kind of event is for; one that does not say what it takes is given everything. @type {Map<string, any[]>} */
+    this.readers = new Map();
     /** The last moment anything was heard of. */ this.now = 0;
     this.events = 0;
     this.started = false;
@@ -84,7 +86,9 @@ export class Model {
         break;
       case "fidelity.judged": this.judged = { verdict: event.verdict, reasons: event.reasons }; break;
     }
-    for (const fold of this.folds) fold.take(event);
+    let folds = this.readers.get(event.type);
+    if (!folds) this.readers.set(event.type, (folds = this.folds.filter((fold) => !fold.takes || fold.takes.has(event.type))));
+    for (const fold of folds) fold.take(event);
   }
 
   /** The requests as lanes, as they are now. */

@@ -4,8 +4,11 @@
 
 /** @typedef {{node: string, life: number, start: number, end: number | null, words: string}} Outage */
 
+const TAKES = new Set(["watchdog.fired", "watchdog.gave_up", "watchdog.calmed", "fault.injected"]);
+
 export class OutageFold {
   constructor() {
+    this.takes = TAKES;
     /** In the order in which they were noticed. @type {Outage[]} */ this.outages = [];
     /** Faults that the experiment asked for. @type {{t: number, words: string}[]} */ this.faults = [];
   }

@@ -12,8 +12,11 @@ import { SlotHistory } from "./slothistory.js";
 export const STATES = ["empty", "prefill_pending", "prefill_processing", "decode_processing", "decode_paused", "decode_completed"];
 const [EMPTY, FILLED] = STATES;
 
+const TAKES = new Set(["slot.moved", "prompt.written", "request.served", "request.abandoned"]);
+
 export class RingFold {
   constructor() {
+    this.takes = TAKES;
     /** @type {Map<number, Slot>} */ this.slots = new Map();
     /** Slot by request, of those that hold one. @type {Map<number, number>} */ this.places = new Map();
     /** Newest slot of each request, also when it has left it. @type {Map<number, number>} */ this.slotOf = new Map();

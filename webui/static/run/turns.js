@@ -4,8 +4,11 @@
 /** @typedef {{name: string, stages: {stage: string, t: number, node: string}[], last: Map<string, number>, placed: string, path: string,
  *   hitTokens: number, promptTokens: number}} Turn */
 
+const TAKES = new Set(["turn.stage", "turn.placed", "path.chosen"]);
+
 export class TurnFold {
   constructor() {
+    this.takes = TAKES;
     /** @type {Map<string, Turn>} */ this.byName = new Map();
     /** What something was heard of since somebody last looked. @type {Set<Turn>} */ this.touched = new Set();
     this.version = 0;
