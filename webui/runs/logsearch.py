@@ -88,7 +88,7 @@ def _newest(
     line = b""
     with path.open("rb") as file:
         end = file.seek(0, 2) if before is None else _end_before(file, before)
-        for line in _backwards(file, end, budget):
+        for line in _backwards(file, end, budget, needle):
             event = _event(line) if needle in line.lower() else None
             if event is None:
                 continue
@@ -127,15 +127,23 @@ def _needle(text: str) -> bytes:
     return json.dumps(text, ensure_ascii=False)[1:-1].lower().encode()
 
 
-def _backwards(file: BinaryIO, place: int, budget: list[int]) -> Iterator[bytes]:
-    """Whole lines from the one that ends at `place` to the first, until the budget is used up."""
+def _backwards(file: BinaryIO, place: int, budget: list[int], needle: bytes) -> Iterator[bytes]:
+    """Whole lines from the one that ends at `place` to the first, until the budget is used up.
+
+    Of a block without `needle` only the first line comes, which says how far the search is.
+    """
     tail = b""
     while place > 0 and budget[0] > 0:
         length = min(BLOCK, place)
         place -= length
         budget[0] -= length
         file.seek(place)
-        first, *whole = (file.read(length) + tail).split(b"\n")
+        block = file.read(length) + tail
+        if needle and needle not in block.lower() and block.count(b"\n", 0, LINE_LIMIT) > 1:
+            first, oldest, _ = block.split(b"\n", 2)
+            whole = [oldest]
+        else:
+            first, *whole = block.split(b"\n")
         tail = first if len(first) <= LINE_LIMIT else b""
         yield from (line for line in reversed(whole) if line)
     if place == 0 and tail:

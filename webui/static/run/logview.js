@@ -69,7 +69,7 @@ export class LogView {
     if (seen === this.seen && !force) return;
     this.seen = seen;
     if (!lines.length) {
-      list.replaceChildren(make("li", { class: "none" }, make("span", { class: "dim" }, searching ? "No line matches. Choose “everything” to search tokens too." : node.value || level.value !== "info" ? "No such line." : "Nothing yet.")));
+      list.replaceChildren(make("li", { class: "none" }, make("span", { class: "dim" }, searching && this.next !== null ? "None in the newest part of the log; “Older lines” searches on." : searching ? "No line matches. Choose “everything” to search tokens too." : node.value || level.value !== "info" ? "No such line." : "Nothing yet.")));
       return;
     }
     list.replaceChildren(...lines.map((line) => lineItem(line, text.value, this.marked)));
