@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -85,4 +84,4 @@ def row(experiment: str, run_id: str = "", *, owner: str = "rune", **fields: Any
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

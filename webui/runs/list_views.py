@@ -103,7 +103,9 @@ def run_chosen(request: HttpRequest) -> HttpResponse:
 
 
 def _query_of(request: HttpRequest) -> dict[str, str]:
-    return {name.removeprefix("back-"): value for name, value in request.POST.items() if name.startswith("back-")}
+    return {
+        name.removeprefix("back-"): value for name, value in request.POST.dict().items() if name.startswith("back-")
+    }
 
 
 def _compare(request: HttpRequest, chosen: list[str], back: str) -> HttpResponse:

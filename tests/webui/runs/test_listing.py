@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from django.db import connection
-from django.db.models import Model
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
@@ -24,7 +23,7 @@ from webui.runs.tags import TagFault, read_tags, run_tag
 Make = Callable[..., Any]
 
 
-def fill(number: int, owner: Model, **fields: Any) -> None:
+def fill(number: int, owner: User, **fields: Any) -> None:
     """So many rows, a minute apart, some of the same moment."""
     now = timezone.now()
     rows = [Run(id=new_run_id(now), question=f"Question {n}", backend="sim", spec="x", owner=owner, **fields)
