@@ -35,10 +35,12 @@ def test_odd_names_are_wrong_names(client: Client, user: User, name: str) -> Non
     assert client.post("/login", {"username": typed, "password": "x"}).status_code == 200
 
 
-def test_the_door_sends_nobody_elsewhere(client: Client, user: User) -> None:
-    response = client.post(
-        "/login", {"username": "ada", "password": "correct-horse-9", "next": "https://evil.example/"}
-    )
+@pytest.mark.parametrize(
+    "place",
+    ["https://evil.example/", "//evil.example", "/\\evil.example", "javascript:alert(1)", "http:///evil.example"],
+)
+def test_the_door_sends_nobody_elsewhere(client: Client, user: User, place: str) -> None:
+    response = client.post("/login", {"username": "ada", "password": "correct-horse-9", "next": place})
     assert response.headers["Location"] == "/experiments"
 
 

@@ -42,6 +42,9 @@ def test_headers_of_a_page(client: Client, db: None) -> None:
     assert headers["X-Content-Type-Options"] == "nosniff"
     assert headers["Referrer-Policy"] == "same-origin"
     assert "no-store" in headers["Cache-Control"]
+    assert headers["Cross-Origin-Opener-Policy"] == "same-origin"
+    assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
+    assert "camera=()" in headers["Permissions-Policy"]
 
 
 def test_an_unknown_host_is_refused(client: Client, db: None) -> None:
