@@ -125,9 +125,9 @@ class Viewer(threading.Thread):
         while not self.ended and time.monotonic() < give_up:
             with suppress(OSError, ConnectionClosed, InvalidHandshake, TimeoutError):
                 self.connects += 1
-                with connect(
+                with connect(  # type: ignore[call-overload]
                     self._where + cursor, additional_headers={"Cookie": f"sessionid={self._cookie}"},
-                    origin=self._origin, max_size=None, compression=None, proxy=None,  # type: ignore[arg-type]
+                    origin=self._origin, max_size=None, compression=None, proxy=None,
                 ) as stream:  # fmt: skip
                     while True:
                         message = stream.recv(30)

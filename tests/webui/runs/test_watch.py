@@ -23,7 +23,12 @@ def test_pages_share_one_watch_and_it_ends_with_the_last(
     run = make_run(state=State.RUNNING, lease_owner="w")
     looks: list[str] = []
     look = watch._look
-    monkeypatch.setattr(watch, "_look", lambda run_id: looks.append(run_id) or look(run_id))
+
+    def counted(run_id: str) -> dict[str, Any] | None:
+        looks.append(run_id)
+        return look(run_id)
+
+    monkeypatch.setattr(watch, "_look", counted)
     monkeypatch.setattr(watch, "EVERY_S", 0.05)
 
     async def page(seen: list[Any]) -> None:

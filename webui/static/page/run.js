@@ -188,7 +188,7 @@ log.draw(true);
 charts.draw(true);
 feed.start(page.run.state === "finished");
 // Also without news: what waits for a silent node is let go after a while.
-setInterval(() => { if (!ended) advance(); }, 100);
+setInterval(() => advance(), 100);
 addEventListener("pagehide", () => feed.close());
 /** For the browser tests: what the page knows, to hold against the log. */
 Object.assign(window, { looplane: { model, timeline, feed, stream: feed.stream, verdict: standing, charts, span } });
