@@ -34,7 +34,7 @@ FOR_ROLE: dict[str, tuple[str, ...]] = {
     "admin": ("/people", "/people/rune", "/groups", "/groups/1", "/audit", "/account/webhooks"),
 }
 NOT_FOR: dict[str, tuple[str, ...]] = {
-    "viewer": ("/people", "/people/rune", "/audit", "/audit.csv", "/runs/{secret}", "/metrics"),
+    "viewer": ("/people", "/people/rune", "/audit", "/audit.csv", "/runs/{secret}"),
     "runner": ("/people", "/audit", "/runs/{secret}", "/runs/{secret}/files", "/experiments/new?from={secret}"),
     "instructor": ("/people", "/audit", "/runs/{secret}"),
     "outsider": ("/people", "/audit", "/groups/1"),
