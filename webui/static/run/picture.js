@@ -73,7 +73,7 @@ export class Picture {
     const { pen, timeline } = this, { least, most, share } = timeline.small ? GUTTER_SMALL : GUTTER;
     this.#font(11, "bold", true);
     for (const lane of lanes) this.gutter = Math.max(this.gutter, pen.measureText(label(lane)).width);
-    return Math.round(Math.max(least, Math.min(most, share * timeline.width, this.gutter + (timeline.small ? 10 : STANDING + 22))));
+    return Math.round(Math.max(least, Math.min(most, share * timeline.width, this.gutter + (timeline.small ? 14 : STANDING + 22))));
   }
 
   /** @param {number} size @param {string} [weight] @param {boolean} [mono] */
