@@ -78,6 +78,15 @@ def pack_make(path: Path, run_id: str, trial: str) -> Making:
         return Making(0.0, told)
 
 
+def pack_ahead(run_id: str, trial: str) -> bool:
+    """Begins the pack of a run that nobody has opened yet; False where there is none to make, or one is under way."""
+    path = pack_path(run_id, trial)
+    if path is None or path.exists() or path.with_suffix(".progress").exists():
+        return False
+    pack_make(path, run_id, trial)
+    return True
+
+
 def packs_forget(run_id: str) -> None:
     """Removes a run's packs."""
     shutil.rmtree(packs_folder(run_id), ignore_errors=True)

@@ -30,14 +30,18 @@ from webui.benches.reporter import Reporter
 from webui.benches.services import benches_mark_away
 from webui.outages import is_outage
 from webui.runs import execution, orphans, selectors, services
+from webui.runs.folder import trials_of
 from webui.runs.indexing import runs_index
 from webui.runs.models import Run
-from webui.runs.packs import packs_forget
-from webui.runs.states import State
+from webui.runs.packs import pack_ahead, packs_forget
+from webui.runs.states import ACTIVE, State
 
 logger = logging.getLogger(__name__)
 
 TICK_S = 1.0
+PACKED_AHEAD = timedelta(hours=1)
+"""A run that ended longer ago is packed when somebody opens it."""
+PACKS_LOOKED_AT = 5
 KEPT = timedelta(days=2)
 """How long the output of a finished simulation is kept beside its run folder."""
 
@@ -71,6 +75,20 @@ def clear_away() -> list[str]:
     return orphans.strays_end(bench=bench_here(), simulations=execution.SIMULATIONS, emulations=execution.EMULATIONS)
 
 
+def pack() -> str:
+    """Begins the pack of the newest long run, so that it opens at once; only while nothing is under way here. Its id.
+
+    Of several trials the first, which is what the page opens with.
+    """
+    if Run.objects.filter(state__in=ACTIVE, bench=bench_here()).exists():
+        return ""
+    ended = Run.objects.filter(state=State.FINISHED, finished_at__gt=timezone.now() - PACKED_AHEAD)
+    for run_id in ended.order_by("-finished_at").values_list("pk", flat=True)[:PACKS_LOOKED_AT]:
+        if pack_ahead(run_id, next(iter(trials_of(run_id)), "")):
+            return run_id
+    return ""
+
+
 def tidy() -> None:
     """Forgets what nobody needs: sessions that ran out, and what finished simulations printed days ago."""
     SessionStore.clear_expired()
@@ -89,6 +107,7 @@ CHORES: tuple[Chore, ...] = (
     Chore(5.0, orphans.orphans_settle),
     Chore(5.0, clear_away),
     Chore(5.0, runs_index),
+    Chore(5.0, pack),
     Chore(3600.0, tidy),
 )
 

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 from django.conf import settings
 from django.test import Client
+from django.utils import timezone
 
 from testbed.events.ordering import merge
-from webui.runs import packs
+from webui.benches.identity import bench_here
+from webui.runs import packs, sweeper
 from webui.runs.models import Run
 from webui.runs.packing import MAGIC, packed
 from webui.runs.states import Outcome, State
@@ -68,6 +70,23 @@ def test_a_pack_is_made_when_first_asked_for_and_sent_whole_or_in_part(
     assert logged_in.get(f"/runs/{run.pk}/pack", headers={"Range": f"bytes={len(data)}-"}).status_code == 416
     (made,) = packs.packs_folder(run.pk).glob("*.pack")
     assert [path for path in made.parent.iterdir() if path.suffix in (".part", ".progress")] == []
+
+
+def test_a_long_run_is_packed_ahead_while_the_bench_is_idle(
+    finished: tuple[Run, Path], make_run: Callable[..., Run], make_bench: Callable[..., Any]
+) -> None:
+    run, _ = finished
+    Run.objects.filter(pk=run.pk).update(finished_at=timezone.now())
+    busy = make_run(state=State.RUNNING, bench=make_bench(bench_here()))
+    assert sweeper.pack() == ""
+    Run.objects.filter(pk=busy.pk).update(state=State.FINISHED, outcome=Outcome.PASSED)
+    assert sweeper.pack() == run.pk
+    assert sweeper.pack() == ""  # under way, and not begun twice
+    path = packs.pack_path(run.pk, "")
+    assert path is not None
+    packs._makers[0].wait(30)
+    assert path.exists()
+    assert sweeper.pack() == ""
 
 
 def test_one_that_was_lost_is_made_again_and_one_of_another_log_is_not_used(
