@@ -169,7 +169,8 @@ RATE_LIMITS = rates(
 """How often a minute: requests of one person to the API, of one address to it without a good token, runs started,
 exports made, sign-ins from one address, changes of passwords and tokens. 0: no limit. More is answered with 429."""
 
-HOOK_HOSTS = tuple(filter(None, (part.strip().lower() for part in os.environ.get("LOOPLANE_HOOK_HOSTS", "").split(","))))
+_HOOK_HOSTS = os.environ.get("LOOPLANE_HOOK_HOSTS", "").split(",")
+HOOK_HOSTS = tuple(part.strip().lower() for part in _HOOK_HOSTS if part.strip())
 """Hosts and networks to which webhooks may go although their addresses are not public: `ci.intranet, 10.0.0.0/8`."""
 SCRAPE_TOKEN = os.environ.get("LOOPLANE_SCRAPE_TOKEN") or secret_key(DATABASE_FOLDER / "scrape_token")
 """What Prometheus shows at /metrics; made with the installation unless it is given."""
