@@ -1,4 +1,4 @@
-"""Faults that users of similar systems reported in public: each row of groups A to E and of the serving engines (S) is
+"""Faults that users of similar systems reported in public: each row of groups A to F and of the serving engines (S) is
 a test of ours, or does not apply for the reason given here. The rows' names are those of the project's list, e.g. A1 is
 mininet#877 and S25 is row 25 of serving and simulators.
 """
@@ -161,6 +161,42 @@ ROWS: dict[str, tuple[str, ...]] = {
         "topologies/test_bench_run.py::test_a_node_that_dies_ends_the_run_with_its_code_and_words",
         "topologies/test_fabric.py::test_a_failed_command_is_not_hidden",
     ),
+    # The console: pages, streams, downloads
+    "F2 who joins late misses something": (
+        "webui/runs/test_live_load.py::test_every_viewer_has_every_event_once_also_through_a_killed_server",
+        "webui/static/test_pack.py::test_a_page_knows_the_same_from_a_pack_as_from_the_log",
+    ),
+    "F3 who reads the log blocks the run": (
+        "webui/runs/test_stream.py::test_a_page_that_does_not_answer_is_sent_eight_frames_and_no_more",
+    ),
+    "F5 a huge line": (
+        "testbed/events/test_log.py::test_a_huge_line_is_cut_with_a_mark",
+        "webui/runs/test_logsearch.py::test_f5_a_huge_value_is_cut_with_a_mark",
+    ),
+    "F6 the run ends with the last tab": (
+        "browser/test_console.py::test_closing_every_tab_does_not_end_a_run",
+        "scenarios/test_console_killed.py::test_each_part_killed_under_a_run",
+    ),
+    "F8 a closed view cannot be opened again": (
+        "webui/runs/test_stream.py::test_cut_anywhere_and_resumed_nothing_is_missing_or_double",
+    ),
+    "F9 whoever lost the right keeps the stream": (
+        "webui/test_sockets.py::test_rights_withdrawn_close_open_sockets",
+    ),
+    "F11 scripts in names and lines": (
+        "browser/test_run_page.py::test_f11_scripts_of_clients_nodes_and_logs_stay_text",
+        "webui/compare/test_views.py::test_the_page_says_what_differs_what_came_of_it_and_escapes_what_people_wrote",
+    ),
+    "F12 a 500 on odd input": (
+        "webui/api/test_schemathesis.py::test_the_api_is_as_it_is_described",
+        "webui/test_access.py::test_everybody_gets_what_is_theirs_and_nothing_else",
+        "webui/compare/test_views.py::test_odd_addresses_are_no_fault_of_ours",
+    ),
+    "F14 other bytes than the file has": (
+        "webui/api/test_artifacts.py::test_the_served_bytes_have_the_files_hash",
+        "scenarios/test_behind_a_proxy.py::test_a_run_is_started_followed_and_downloaded_through_it",
+    ),
+    "F15 mixed time zones": ("testbed/experiment/test_provenance.py::test_times_are_utc",),
     # Serving engines, their API and streams
     "S1 the role chunk is taken for the first token": (
         "emulators/test_openai_answers.py::test_role_comes_with_the_first_token_even_if_its_text_is_held",
@@ -284,6 +320,7 @@ def test_every_row_of_the_groups_is_there_once() -> None:
         "C": (2, 3, 5, 6, 8, 9, 11, 12, 14, 15, 17, 18, 20),
         "D": (1, 3, 4, 6, 7, 9, 10),
         "E": (2, 3, 5, 6, 8, 9, 11, 12, 14, 15),
+        "F": (2, 3, 5, 6, 8, 9, 11, 12, 14, 15),
         "S": (1, 2, 4, 5, 7, 8, 10, 11, 13, 14, 16, 17, 19, 20, 22, 23, 25, 26, 28, 29, 31, 32, 34, 35, 37, 38),
     }
     assert told == sorted(f"{letter}{number}" for letter, numbers in groups.items() for number in numbers)
