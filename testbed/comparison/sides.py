@@ -171,7 +171,7 @@ def read_run(folder: RunFolder, digest: RunDigest | None = None, asked: Spec | N
         variants=variants_of(spec, summary, folder.name),
         pooled={
             name: (dict(figures_in(told)), dict(counts_in(told)))
-            for name, told in (summary.get("systems") or {}).items()
+            for name, told in _systems(summary).items()
             if isinstance(told, dict)
         },
     )
@@ -180,7 +180,7 @@ def read_run(folder: RunFolder, digest: RunDigest | None = None, asked: Spec | N
 def variants_of(spec: Spec | None, summary: Mapping[str, Any], run: str) -> tuple[Variant, ...]:
     """Every system at every point, in the order in which they were planned; by the summary where there is no spec."""
     if spec is None:
-        names = list(summary.get("systems", {}))
+        names = list(_systems(summary))
         return tuple(Variant(name.partition(" ")[0], name.partition(" ")[2], {}, (name,)) for name in names)
     every = places(list(spec.systems), spec.sweep, spec.repeats)
     named = [run] if len(every) == 1 else labels(every)
@@ -199,6 +199,11 @@ def _cell(
     head, _, last = path.rpartition(".")
     needed = _NEEDED.get(last, 1) if head in counts else 0
     return cell_of([figures.get(path) for figures in told], whole.get(path), counts.get(head), needed)
+
+
+def _systems(summary: Mapping[str, Any]) -> dict[str, Any]:
+    told = summary.get("systems")
+    return told if isinstance(told, dict) else {}
 
 
 def _table(folder: RunFolder, path: Any) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from stat import S_ISREG
 from typing import NamedTuple
 
 import msgspec
@@ -256,8 +257,14 @@ def check_log(path: Path | str) -> int:
 
 
 def log_files(folder: Path | str) -> list[Path]:
-    """The event files in `folder`, by name."""
-    return sorted(Path(folder).glob("*" + SUFFIX))
+    """The event files in `folder`, by name.
+
+    Regular files alone: a link in a run folder from elsewhere would hand out what it points to.
+    """
+    folder = Path(folder)
+    if folder.is_symlink():
+        return []
+    return sorted(path for path in folder.glob("*" + SUFFIX) if S_ISREG(path.lstat().st_mode))
 
 
 class Cursor(msgspec.Struct, frozen=True):

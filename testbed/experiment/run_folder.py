@@ -196,7 +196,7 @@ class RunFolder:
         """The contents of a JSON file here. Raises `RunFolderError`."""
         try:
             return msgspec.json.decode(path.read_bytes())
-        except (OSError, msgspec.DecodeError) as fault:
+        except (OSError, msgspec.DecodeError, RecursionError) as fault:
             raise RunFolderError(path, str(fault)) from fault
 
     def write_json(self, path: Path, value: Any) -> None:

@@ -16,7 +16,8 @@ from urllib.parse import urlsplit
 LONGEST = 500
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Resolver = Callable[[str, int], list[str]]
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+_CARRIERS = tuple(map(ipaddress.ip_network, ("64:ff9b::/96", "::/96", "::ffff:0:0:0/96")))
+"""NAT64, and the two old forms (IPv4-compatible, IPv4-translated): the last four bytes are an IPv4 address."""
 
 
 class BadDestination(Exception):
@@ -71,7 +72,7 @@ def checked_address(to: Destination, allowed: Sequence[str], resolver: Resolver 
     """The address to connect to. Raises BadDestination, also if only one of several addresses is not public."""
     try:
         addresses = resolver(to.host, to.port)
-    except OSError:
+    except (OSError, UnicodeError):  # the second for a label that is empty or longer than 63 letters
         raise BadDestination(f"{to.host} is not known to this machine's name service.") from None
     if not addresses:
         raise BadDestination(f"{to.host} has no address.")
@@ -98,13 +99,13 @@ def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
 def is_public(address: Address) -> bool:
     """Whether anybody may be sent there: no loopback, link-local, private, reserved or multicast address.
 
-    An IPv6 address that carries an IPv4 one (mapped, 6to4, Teredo, NAT64) is as public as what it carries.
+    An IPv6 address that carries an IPv4 one (mapped, translated, 6to4, Teredo, NAT64) is as public as what it carries.
     """
     if not address.is_global or address.is_multicast or address.is_unspecified:
         return False
     if isinstance(address, ipaddress.IPv4Address):
         return True
     carried = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
-    if address in _NAT64:
+    if any(address in network for network in _CARRIERS):
         carried.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
     return all(is_public(inner) for inner in carried if inner is not None)

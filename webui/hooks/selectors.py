@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import Exists, F, OuterRef, Q, QuerySet, Window
+from django.db.models.functions import RowNumber
 from django.utils import timezone
 
 from webui.accounts.models import User
@@ -42,9 +43,13 @@ def delivery_get(*, hook: Webhook, delivery_id: int) -> Delivery | None:
 
 
 def delivery_due() -> list[Delivery]:
-    """What is to be sent now, the longest due first."""
+    """What is to be sent now: the longest due of each webhook, then the second of each, and so on.
+
+    So the heap that a dead receiver leaves behind takes nobody else's place.
+    """
     due = Delivery.objects.select_related("webhook").filter(due_at__lte=timezone.now(), webhook__is_active=True)
-    return list(due.order_by("due_at", "id")[:BATCH])
+    place = Window(RowNumber(), partition_by=F("webhook"), order_by=[F("due_at").asc(), F("id").asc()])
+    return list(due.annotate(place=place).order_by("place", "due_at", "id")[:BATCH])
 
 
 class Untold(NamedTuple):

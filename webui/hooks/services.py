@@ -98,7 +98,10 @@ def hook_remove(*, hook: Webhook) -> None:
 
 
 def hook_ping(*, hook: Webhook) -> Delivery:
-    """A test message, sent like any other."""
+    """A test message, sent like any other; while one is on its way, that one."""
+    waiting = Delivery.objects.filter(webhook=hook, event=HookEvent.PING.value).exclude(due_at=None).first()
+    if waiting is not None:
+        return waiting
     now = timezone.now()
     return Delivery.objects.create(
         webhook=hook, event=HookEvent.PING.value, body=body_of(HookEvent.PING, now, None), due_at=now

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from django.conf import settings
 
 from testbed.experiment.run_folder import RUN_ID, RunFolder, RunFolderError
@@ -55,12 +56,16 @@ def folder_of(run_id: str) -> Path:
 
 
 def read_json(path: Path, *, limit: int = 8 << 20) -> dict[str, Any] | None:
-    """The object in a JSON file, or None if it is missing, too long, half written or no object."""
+    """The object in a JSON file, or None if it is missing, too long, half written or no object.
+
+    Also None where a database would not keep it: NaN and infinities, half a surrogate pair, the NUL character.
+    """
     try:
         if path.stat().st_size > limit:
             return None
-        value = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+        text = path.read_bytes()
+        value = None if b"\\u0000" in text else msgspec.json.decode(text)
+    except (OSError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 
@@ -77,7 +82,7 @@ def word_of(run_id: str) -> Word | None:
         return None
     if (state is State.FINISHED) != (outcome is not None):
         return None
-    return Word(state, outcome, str(data.get("detail", "")))
+    return Word(state, outcome, str(data.get("detail") or ""))
 
 
 def summary_of(run_id: str) -> dict[str, Any]:
@@ -92,8 +97,10 @@ def shortened(summary: dict[str, Any]) -> dict[str, Any]:
         if _fits(told):
             return told
         left_out.append(f"systems.*.{part}")
-        systems = {name: _without(figures, part) for name, figures in told.get("systems", {}).items()}
-        told = told | {"systems": systems, "left_out": left_out}
+        systems = told.get("systems")
+        if isinstance(systems, dict):
+            told = told | {"systems": {name: _without(figures, part) for name, figures in systems.items()}}
+        told = told | {"left_out": left_out}
     for part in ("shares", "trials", "systems"):
         if _fits(told):
             return told

@@ -5,7 +5,9 @@ The database is an index and the run folder the truth (architecture §8): an emp
 
 from __future__ import annotations
 
+import logging
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,14 +17,19 @@ from django.utils import timezone
 
 from testbed.experiment.run_folder import RUN_ID
 from webui.catalogue.selectors import experiment_list
+from webui.outages import is_outage
 from webui.runs import services
 from webui.runs.folder import folder_of, read_json, summary_of, word_of
 from webui.runs.models import Backend, Origin, Run
 from webui.runs.specs import SpecFault, read_spec
 from webui.runs.states import ACTIVE, Outcome, State
 
+logger = logging.getLogger(__name__)
+
 SILENT_S = 60.0
 """A run of the command line whose folder has not changed for so long, without an outcome, is lost."""
+_complained: set[str] = set()
+"""Folders of which this process has written in its log."""
 
 
 def runs_index() -> int:
@@ -32,9 +39,22 @@ def runs_index() -> int:
     except OSError:
         return 0
     known = set(Run.objects.values_list("pk", flat=True))
-    changed = sum(_take_up(name) for name in names if name not in known)
+    changed = sum(_guarded(_take_up, name) for name in names if name not in known)
     active = Run.objects.filter(origin=Origin.FOLDER, state__in=ACTIVE).values_list("pk", flat=True)
-    return changed + sum(_follow(run_id) for run_id in list(active))
+    return changed + sum(_guarded(_follow, run_id) for run_id in list(active))
+
+
+def _guarded(do: Callable[[str], int], run_id: str) -> int:
+    """What one folder holds never keeps the others from the index. It is looked at again, but complained of once."""
+    try:
+        return do(run_id)
+    except Exception as fault:
+        if is_outage(fault):
+            raise
+        if run_id not in _complained:
+            _complained.add(run_id)
+            logger.exception("run folder %s cannot be taken up; the others are", run_id)
+        return 0
 
 
 def _take_up(run_id: str) -> int:
@@ -46,7 +66,8 @@ def _take_up(run_id: str) -> int:
         return 0
     provenance = read_json(folder / "provenance.json") or {}
     try:
-        overrides = [str(line) for line in provenance.get("overrides", [])]
+        told = provenance.get("overrides")
+        overrides = [str(line) for line in told] if isinstance(told, list) else []
         facts = read_spec(spec, overrides=overrides, where=run_id)
         question, systems, seed = facts.question, list(facts.systems), facts.seed
     except SpecFault:  # of another version; what happened in it can still be looked at

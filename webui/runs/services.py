@@ -296,21 +296,22 @@ def run_cancel(*, run_id: str, user: User | None) -> bool:
     A queued run ends here; for a running one the worker sees the flag, and cleanup always runs.
     """
     now = timezone.now()
-    asked = (
-        Run.objects.filter(pk=run_id, cancel_requested_at=None)
-        .exclude(state=State.FINISHED)
-        .update(cancel_requested_at=now, cancel_requested_by=user)
-    )
-    if not asked:
-        return False
-    note(Deed.RUN_CANCEL, run_id, by=user)
-    # A worker that claims now sees the flag; one that claimed before holds the run, and the filter misses.
-    ended = Run.objects.filter(pk=run_id, state=State.QUEUED).update(
-        state=moved(State.QUEUED, Move.FINISH),
-        outcome=Outcome.CANCELLED,
-        detail=UNSTARTED,
-        finished_at=now,
-    )
+    with transaction.atomic():  # a flag without the end that goes with it would leave the run queued for good
+        asked = (
+            Run.objects.filter(pk=run_id, cancel_requested_at=None)
+            .exclude(state=State.FINISHED)
+            .update(cancel_requested_at=now, cancel_requested_by=user)
+        )
+        if not asked:
+            return False
+        note(Deed.RUN_CANCEL, run_id, by=user)
+        # A worker that claims now sees the flag; one that claimed before holds the run, and the filter misses.
+        ended = Run.objects.filter(pk=run_id, state=State.QUEUED).update(
+            state=moved(State.QUEUED, Move.FINISH),
+            outcome=Outcome.CANCELLED,
+            detail=UNSTARTED,
+            finished_at=now,
+        )
     if ended:
         run_send_next()
     return True
@@ -328,6 +329,8 @@ def run_extend(*, run_id: str, minutes: int, by: Caller) -> Run:
             raise NotYours("Only the run's owner or an admin may extend it.")
         if run.state not in ACTIVE or run.ends_by is None or run.cancel_requested_at is not None:
             raise Taken("The run has ended or is ending." if run.state != State.QUEUED else "The run has not started.")
+        if run.ends_by <= timezone.now():
+            raise Taken("Its time has run out, and it is being ended; start it again with more.")
         begun = Turn.objects.filter(run=run).values_list("begins_at", flat=True).first() or run.created_at
         quota = limits_for(run.owner_id).run_minutes
         allowed = LONGEST_EXTENSION_MIN if by.may(Right.ADMINISTER) else quota

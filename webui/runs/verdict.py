@@ -46,7 +46,7 @@ def _summary_of(run: Run) -> RunSummary | None:
         if path.stat().st_size > LONGEST_SUMMARY:
             return None
         summary = read_summary(path.read_bytes())
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, msgspec.MsgspecError, RecursionError):
         return None
     return msgspec.structs.replace(summary, outcome=run.outcome, detail=run.detail)
 

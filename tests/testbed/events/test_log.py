@@ -283,3 +283,14 @@ def test_the_tail_takes_no_file_that_is_no_log(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello\n")
     assert log.log_files(tmp_path) == []
     assert tail_bytes(tmp_path) == ([], START)
+
+
+def test_links_and_pipes_are_no_logs(tmp_path: Path) -> None:
+    events = tmp_path / "events"
+    events.mkdir()
+    (tmp_path / "elsewhere.jsonl").write_bytes(b"a secret\n")
+    (events / "link.jsonl").symlink_to(tmp_path / "elsewhere.jsonl")
+    os.mkfifo(events / "pipe.jsonl")
+    (tmp_path / "linked").symlink_to(tmp_path)
+    assert tail_bytes(events) == ([], START)
+    assert tail_bytes(tmp_path / "linked") == ([], START)

@@ -313,3 +313,28 @@ def test_the_pages(user: User, logged_in: Client, receiver: Receiver, allowed: N
     assert viewer.get("/account/webhooks").status_code == 403
     assert logged_in.post(f"/account/webhooks/{hook.pk}/remove").status_code == 302
     assert Webhook.objects.count() == 0
+
+
+def test_a_dead_receiver_with_a_heap_of_messages_takes_nobody_elses_place(
+    user: User, receiver: Receiver, allowed: None, make_user: Callable[..., User]
+) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        dead, _ = services.hook_create(
+            owner=user, url=f"http://127.0.0.1:{closed.getsockname()[1]}/", events=["run.finished"]
+        )
+        earlier = timezone.now() - timedelta(hours=1)
+        Delivery.objects.bulk_create(
+            Delivery(webhook=dead, event="ping", body="{}", due_at=earlier) for _ in range(3 * selectors.BATCH)
+        )
+        alive, _ = services.hook_create(owner=make_user("bea"), url=receiver.url, events=["run.finished"])
+        services.hook_ping(hook=alive)
+        send_round()
+    assert receiver.events() == ["ping"]
+
+
+def test_one_test_message_at_a_time(hook: Webhook, receiver: Receiver) -> None:
+    assert services.hook_ping(hook=hook) == services.hook_ping(hook=hook)
+    send_round()
+    services.hook_ping(hook=hook)
+    assert Delivery.objects.filter(webhook=hook).count() == 2

@@ -43,7 +43,7 @@ INSIDE = [
     "127.0.0.1", "127.8.8.8", "0.0.0.0", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1",
     "224.0.0.1", "255.255.255.255", "192.0.2.1", "198.18.0.1", "::1", "::", "fe80::1", "fc00::1", "ff02::1",
     "::ffff:127.0.0.1", "::ffff:10.0.0.1", "2002:7f00:1::", "2002:a00:1::", "64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe",
-    "2001:0:a00:1::1",
+    "2001:0:a00:1::1", "::7f00:1", "::a9fe:a9fe", "::ffff:0:7f00:1", "64:ff9b:1::7f00:1",
 ]  # fmt: skip
 
 
@@ -90,3 +90,15 @@ def test_a_name_that_nobody_knows() -> None:
 
     with pytest.raises(BadDestination, match="not known"):
         checked_address(destination_of("http://nobody.invalid/"), (), nobody)
+
+
+@pytest.mark.parametrize("host", ["a..b", ".example", "a" * 64 + ".example"])
+def test_a_name_that_cannot_be_one_is_not_known(host: str) -> None:
+    with pytest.raises(BadDestination, match="not known"):
+        checked_address(destination_of(f"http://{host}/"), ())
+
+
+@pytest.mark.parametrize("host", ["2130706433", "0x7f.1", "127.1", "017700000001", "[::ffff:7f00:1]", "[::127.0.0.1]"])
+def test_other_spellings_of_this_machine_lead_nowhere(host: str) -> None:
+    with pytest.raises(BadDestination, match="not public"):
+        checked_address(destination_of(f"http://{host}/"), ())

@@ -107,3 +107,45 @@ def test_the_consoles_own_runs_are_not_touched(
     make_run(id=RUN, state=State.RUNNING)
     assert runs_index() == 0
     assert Run.objects.get(pk=RUN).state == State.RUNNING
+
+
+def _says(name: str, text: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_text(text)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        _says("provenance.json", '{"overrides": null}'),
+        _says("provenance.json", '{"overrides": 5}'),
+        _says("summary.json", '{"a": NaN}'),
+        _says("summary.json", '{"a": 1e999}'),
+        _says("summary.json", '{"a": "\\u0000"}'),
+        _says("summary.json", '{"a": "\\ud800"}'),
+        _says("summary.json", '{"a": ' + "[" * 200_000 + "]" * 200_000 + "}"),
+        _says("summary.json", json.dumps({"systems": ["x" * 1000] * 400})),
+        _says("control/outcome.json", '{"state": "finished", "outcome": "passed", "detail": "\\ud800"}'),
+        lambda folder: shutil.rmtree(folder / "control"),
+    ],
+    ids=["null", "number", "nan", "infinite", "nul", "surrogate", "deep", "list", "half a pair", "half deleted"],
+)
+def test_a_folder_that_is_spoilt_never_keeps_the_others_from_the_index(
+    put_run: Callable[[str], Path], sent: list[str], spoil: Callable[[Path], object]
+) -> None:
+    spoilt = "20260101-030405-00000a"  # looked at first
+    spoil(put_run(spoilt))
+    put_run(RUN)
+    runs_index()
+    assert Run.objects.get(pk=RUN).outcome == Outcome.PASSED
+    assert Run.objects.filter(pk=spoilt).exists()
+
+
+def test_a_folder_that_cannot_be_taken_up_is_complained_of_once(
+    put_run: Callable[[str], Path], sent: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    put_run("20269999-030405-00000b")  # no such day
+    put_run(RUN)
+    for _ in range(3):
+        runs_index()
+    assert list(Run.objects.values_list("pk", flat=True)) == [RUN]
+    assert caplog.text.count("20269999-030405-00000b cannot be taken up") == 1

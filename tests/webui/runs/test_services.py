@@ -16,6 +16,7 @@ from webui.accounts.models import User
 from webui.benches.models import Bench, Turn
 from webui.benches.outlook import run_outlook
 from webui.benches.placement import place
+from webui.benches.refusals import Taken
 from webui.benches.situation import situation_now
 from webui.runs import access, selectors, services
 from webui.runs.models import Backend, Run
@@ -326,3 +327,26 @@ def test_runs_are_found_by_id_label_and_filters(make_run: Callable[..., Run], us
     assert list(selectors.run_list(caller=caller, outcome="passed", backend="mininet")) == [two]
     assert list(selectors.run_list(caller=caller, owner=user)) == [one]
     assert list(selectors.run_list(caller=caller, state="active")) == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_cancel_that_is_cut_off_leaves_no_run_queued_for_good(
+    make_run: Callable[..., Run], user: User, sent: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run()
+    with monkeypatch.context() as cut:
+        cut.setattr(services, "UNSTARTED", None)  # the second of its two writes fails
+        with pytest.raises(IntegrityError):
+            services.run_cancel(run_id=run.pk, user=user)
+    run.refresh_from_db()
+    assert (run.state, run.cancel_requested_at) == (State.QUEUED, None)
+    assert services.run_cancel(run_id=run.pk, user=user)
+    run.refresh_from_db()
+    assert run.outcome == Outcome.CANCELLED
+
+
+@pytest.mark.django_db
+def test_a_run_whose_time_is_over_is_not_extended(make_run: Callable[..., Run], user: User) -> None:
+    run = make_run(state=State.RUNNING, ends_by=timezone.now() - timedelta(seconds=1))
+    with pytest.raises(Taken, match="run out"):
+        services.run_extend(run_id=run.pk, minutes=5, by=by_session(user))
