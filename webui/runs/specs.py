@@ -57,7 +57,10 @@ def read_spec(text: str, *, overrides: list[str], where: str) -> SpecFacts:
     except SpecError as fault:
         path = fault.faults[0].path if fault.faults else ""
         raise SpecFault(fault.lines(), path) from None
-    return facts_of(spec)
+    facts = facts_of(spec)
+    if "\0" in facts.question + facts.about:
+        raise SpecFault(["question, title: a NUL character, which no database keeps: leave it out"], "question")
+    return facts
 
 
 def facts_of(spec: Spec) -> SpecFacts:

@@ -53,6 +53,14 @@ def test_a_bad_spec_is_refused_with_path_and_value(user: User) -> None:
     assert not Run.objects.exists()
 
 
+@pytest.mark.django_db
+def test_a_question_that_no_database_keeps_is_refused(user: User) -> None:
+    spec = SMALL.replace("Does every", r"Does \u0000 every")
+    with pytest.raises(SpecFault, match="NUL"):
+        services.run_start(owner=user, spec=spec, backend=Backend.SIM)
+    assert not Run.objects.exists()
+
+
 @pytest.mark.django_db(transaction=True)
 def test_the_same_key_gives_the_same_run(user: User, make_user: Callable[..., User], sent: list[str]) -> None:
     first, created = services.run_start(owner=user, spec=SMALL, backend=Backend.SIM, idempotency_key="k")
