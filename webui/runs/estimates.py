@@ -11,13 +11,14 @@ from webui.runs.states import Outcome, State
 
 
 def expected_seconds(*, experiment: str, request_digest: str, backend: Backend) -> float | None:
-    """What the last run that came to its end took: of the same request, else of the same experiment. None: no such."""
+    """What the last run that came to its end took: of the same request, else of the same experiment. None: no such.
+    Runs from the command line have neither, so an empty one matches nothing.
+    """
+    asked = {"request_digest": request_digest, "experiment": experiment}
     ended = Run.objects.filter(
         backend=backend, state=State.FINISHED, outcome__in=[Outcome.PASSED, Outcome.FAILED], started_at__isnull=False
     ).order_by("-created_at")
-    same = [ended.filter(request_digest=request_digest)]
-    if experiment:
-        same.append(ended.filter(experiment=experiment))
+    same = [ended.filter(**{field: value}) for field, value in asked.items() if value]
     for runs in same:
         for started_at, finished_at in runs.values_list("started_at", "finished_at")[:1]:
             if started_at is not None and finished_at is not None:

@@ -17,6 +17,7 @@ from webui.audit.models import Entry
 from webui.benches.models import Turn
 from webui.benches.refusals import BadRequest, NoBenchFits, NotYours, QuotaFull, Taken
 from webui.runs import services
+from webui.runs.estimates import expected_seconds
 from webui.runs.models import Backend, Run, Visibility
 from webui.runs.states import Outcome, State
 from webui.runs.wishes import Wishes
@@ -116,6 +117,21 @@ def test_what_the_last_run_took_is_what_the_next_one_is_thought_to_take(user: An
     )
     assert start(user).expected_s == pytest.approx(42)
     assert start(user, Backend.MININET).expected_s is None
+
+
+def test_what_a_run_from_the_command_line_took_says_nothing_of_an_experiment_that_nobody_has_run(user: Any) -> None:
+    now = timezone.now()
+    foreign = start(user)
+    Run.objects.filter(pk=foreign.pk).update(
+        state=State.FINISHED,
+        outcome=Outcome.PASSED,
+        started_at=now - timedelta(seconds=39),
+        finished_at=now,
+        request_digest="",
+        experiment="",
+    )
+    assert expected_seconds(experiment="blink/demo", request_digest="", backend=Backend.SIM) is None
+    assert expected_seconds(experiment="", request_digest="", backend=Backend.SIM) is None
 
 
 def test_the_time_of_a_run_begins_with_its_claim(user: Any, make_bench: Make, sent: list[str]) -> None:
