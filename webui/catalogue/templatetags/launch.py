@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from django import template
+from django.utils.html import escape
+from django.utils.safestring import SafeString, mark_safe
 
 register = template.Library()
 
@@ -25,3 +28,9 @@ def as_words(value: str | Iterable[str] | None) -> str:
     if value is None:
         return ""
     return value if isinstance(value, str) else " ".join(value)
+
+
+@register.filter
+def as_prose(text: str) -> SafeString:
+    """Help of the schema, with what stands between backticks as code."""
+    return mark_safe(re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text)))
