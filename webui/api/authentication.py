@@ -14,7 +14,7 @@ from webui.accounts import selectors, services
 from webui.accounts.callers import Caller, by_session, by_token
 from webui.accounts.limits import limit_take, limits_of_api
 from webui.accounts.models import User
-from webui.accounts.roles import Right
+from webui.accounts.roles import BY_ROLE, Right, Role
 from webui.api.errors import ApiError
 from webui.audit.origin import origin_is
 
@@ -58,6 +58,7 @@ def _admitted(request: HttpRequest, caller: Caller) -> Caller:
 def require(caller: Caller, right: Right) -> None:
     """Raises a 403 in the shape unless `right` is the caller's."""
     if not caller.may(right):
-        why = "this token" if caller.token is not None else f"the role {caller.user.role}"
+        narrowed = caller.token is not None and right in BY_ROLE[Role(caller.user.role)]
+        why = "this token" if narrowed else f"the role {caller.user.role}"
         what = right.value.replace("_", " ")
         raise ApiError(403, "forbidden", f"This needs the right to {what}, which {why} does not give.")

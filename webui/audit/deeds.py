@@ -35,4 +35,5 @@ class Deed(StrEnum):
     LEASE_EXTEND = "lease.extend"
     LEASE_RELEASE = "lease.release"
     HOOK_CREATE = "hook.create"
+    HOOK_CHANGE = "hook.change"
     HOOK_REMOVE = "hook.remove"

@@ -47,7 +47,9 @@ def delivery_due() -> list[Delivery]:
 
     So the heap that a dead receiver leaves behind takes nobody else's place.
     """
-    due = Delivery.objects.select_related("webhook").filter(due_at__lte=timezone.now(), webhook__is_active=True)
+    due = Delivery.objects.select_related("webhook").filter(
+        due_at__lte=timezone.now(), webhook__is_active=True, webhook__owner__is_active=True
+    )
     place = Window(RowNumber(), partition_by=F("webhook"), order_by=[F("due_at").asc(), F("id").asc()])
     return list(due.annotate(place=place).order_by("place", "due_at", "id")[:BATCH])
 

@@ -11,6 +11,7 @@ import secrets
 import time
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
@@ -51,7 +52,8 @@ class HookError(Exception):
 
 def hook_create(*, owner: User, url: str, events: Sequence[str]) -> tuple[Webhook, str]:
     """A webhook and its secret, which is shown this once. Raises HookError."""
-    _check(url, events)
+    _check_url(url)
+    _check_events(events)
     if Webhook.objects.filter(owner=owner).count() >= MOST_HOOKS:
         raise HookError(f"You have {MOST_HOOKS} webhooks, as many as one person may have; remove one first.")
     secret = SECRET_PREFIX + secrets.token_urlsafe(32)
@@ -64,23 +66,36 @@ def hook_create(*, owner: User, url: str, events: Sequence[str]) -> tuple[Webhoo
 def hook_change(
     *, hook: Webhook, url: str | None = None, events: Sequence[str] | None = None, is_active: bool | None = None
 ) -> Webhook:
-    """Other address, events, or on and off. The secret stays. Raises HookError."""
-    _check(url if url is not None else hook.url, events if events is not None else hook.events)
+    """Other address, events, or on and off. The secret stays; what is not given is not looked at again, so that a hook
+    whose host is gone can be switched off. Raises HookError.
+    """
+    changed: dict[str, Any] = {}
     if url is not None:
+        _check_url(url)
         hook.url = url
+        changed["host"] = destination_of(url).host
     if events is not None:
+        _check_events(events)
         hook.events = _in_order(events)
+        changed["events"] = hook.events
     if is_active is not None:
         hook.is_active = is_active
-    hook.save(update_fields=["url", "events", "is_active"])
+        changed["active"] = is_active
+    if changed:
+        with transaction.atomic():
+            hook.save(update_fields=["url", "events", "is_active"])
+            note(Deed.HOOK_CHANGE, str(hook.pk), **changed)
     return hook
 
 
-def _check(url: str, events: Sequence[str]) -> None:
+def _check_url(url: str) -> None:
     try:
         checked_address(destination_of(url), settings.HOOK_HOSTS)
     except BadDestination as fault:
         raise HookError(str(fault), "url") from None
+
+
+def _check_events(events: Sequence[str]) -> None:
     known = [event.value for event in OF_RUNS]
     if not events or any(event not in known for event in events):
         raise HookError(f"Choose at least one of {', '.join(known)}.", "events")

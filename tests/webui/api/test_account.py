@@ -46,6 +46,15 @@ def test_a_token_revokes_itself_and_no_other(call: Caller, user: User, logged_in
     assert ApiToken.objects.filter(revoked_at=None).count() == 1
 
 
+def test_a_refusal_names_what_is_short_the_token_or_the_role(user: User, make_user: Callable[..., User]) -> None:
+    secret = accounts.token_create(user=user, name="reads", scopes=[Scope.READ])[1]
+    lease = {"bench": "bench-1", "minutes": 30}
+    narrow = Client().post(f"{API}/leases", lease, "application/json", headers={"Authorization": f"Bearer {secret}"})
+    assert "which this token does not give" in error(narrow)["message"]
+    viewer = Caller(make_user("eve", role="viewer"))("POST", f"{API}/leases", lease)
+    assert "which the role viewer does not give" in error(viewer)["message"]
+
+
 def test_health_needs_nobody(client: Client) -> None:
     assert client.get(f"{API}/health").json() == {"status": "ok"}
 

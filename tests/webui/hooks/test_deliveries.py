@@ -221,6 +221,9 @@ def test_a_hook_of_somebody_who_may_no_longer_start_runs_is_silent(
     assert selectors.run_untold() == []
     User.objects.update(role="runner", is_active=False)
     assert selectors.run_untold() == []
+    services.hook_ping(hook=hook)  # what was waiting when the account was closed
+    assert send_round() == 0
+    assert receiver.taken == []
 
 
 def test_old_deliveries_are_forgotten_and_nothing_is_told_anew(
@@ -257,10 +260,20 @@ def test_webhooks_by_the_api(user: User, receiver: Receiver, allowed: None, make
     send_round()
     assert len(receiver.taken) == 2
     assert call("PATCH", where, {"active": False}).json()["active"] is False
+    assert [entry.detail for entry in Entry.objects.filter(deed="hook.change")] == [{"active": False}]
     call("POST", f"{where}/ping")
     assert send_round() == 0
     assert call("DELETE", where).status_code == 204
     assert Delivery.objects.count() == 0
+
+
+def test_a_hook_whose_host_is_gone_can_still_be_switched_off(hook: Webhook, user: User, logged_in: Client) -> None:
+    Webhook.objects.update(url="https://gone.invalid/")
+    assert logged_in.post(f"/account/webhooks/{hook.pk}/switch").status_code == 302
+    hook.refresh_from_db()
+    assert not hook.is_active
+    answer = Caller(user)("PATCH", f"{API}/webhooks/{hook.pk}", {"url": "https://gone.invalid/elsewhere"})
+    assert (answer.status_code, error(answer)["path"]) == (422, "url")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,10 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
+import time
+from pathlib import Path
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +13,22 @@ from hypothesis import strategies as st
 from webui.hooks.signature import TOLERANCE_S, is_signed, signature_of
 
 NOW = 1_800_000_000
+GUIDE = Path(__file__).resolve().parents[3] / "docs" / "guide" / "api.md"
+
+
+def test_the_guides_lines_take_what_we_sign_and_nothing_else() -> None:
+    """The receiver that people copy, as it stands in the guide."""
+    (lines,) = re.findall(r"```python\n(import hashlib.*?)```", GUIDE.read_text(), re.DOTALL)
+    told: dict[str, Any] = {}
+    exec(lines, told)  # our own guide
+    takes, now = told["is_from_looplane"], int(time.time())
+    header = signature_of("secret", b"body", now)
+    assert takes("secret", b"body", header)
+    old = signature_of("secret", b"body", now - TOLERANCE_S - 60)
+    others = [("other", b"body", header), ("secret", b"Body", header)]
+    others += [("secret", b"body", sent) for sent in ("v1=0", "", old)]
+    for secret, body, sent in others:
+        assert not takes(secret, body, sent)
 
 
 def test_the_documented_recipe_gives_the_signature() -> None:
