@@ -8,11 +8,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.urls import resolve
+from django.utils import timezone
 
 from tests.webui.access_table import (
     API,
@@ -32,6 +34,7 @@ from tests.webui.access_table import (
 from tests.webui.access_world import MARK, NOT_THERE, NUMBER_NOT_THERE, Undone, World, make_world, routes
 from tests.webui.conftest import SMALL
 from webui.api.api import api
+from webui.runs.models import Run
 from webui.runs.routing import websocket_urlpatterns
 
 pytestmark = pytest.mark.django_db
@@ -150,6 +153,35 @@ def test_everybody_gets_what_is_theirs_and_nothing_else(world: World, part: str,
     assert not wrong, "\n".join([f"{len(wrong)} of the matrix:", *wrong])
 
 
+UNDER_WAY = (
+    ("POST", "/runs/{run}/cancel", {}),
+    ("POST", "/runs/{run}/extend", {"minutes": 5}),
+    ("POST", "/runs/chosen", {"act": "cancel", "run": "{run}"}),
+    ("POST", "/runs/chosen", {"act": "tag", "tags": "mine", "run": "{run}"}),
+    ("POST", "/api/v1/runs/{run}/cancel", None),
+    ("POST", "/api/v1/runs/{run}/extend", {"minutes": 5}),
+)
+
+
+@pytest.mark.parametrize("case", range(len(UNDER_WAY)))
+def test_who_only_reads_a_run_under_way_changes_nothing_of_it(world: World, case: int) -> None:
+    """The runs of the matrix have ended, and of an ended run there is nothing to cancel or extend for anybody."""
+    run, now = world.runs["open"], timezone.now()
+    under_way = {"state": "running", "outcome": "", "finished_at": None, "lease_until": now}
+    Run.objects.filter(pk=run.pk).update(**under_way, ends_by=now + timedelta(minutes=1))
+    method, address, body = UNDER_WAY[case]
+    address = address.format(run=run.pk)
+    told = body and {name: str(value).format(run=run.pk) if name == "run" else value for name, value in body.items()}
+    before, wrong = world.state(), []
+    for who in sorted((SIGNED if address.startswith("/api/") else SESSIONS) | {"stranger"}):
+        with Undone():
+            status = world.ask(who, method, address, told).status_code
+            changed = before != world.state()
+        if changed != (who in CHANGES_RUN):
+            wrong.append(f"{who}: {status}, {'changed' if changed else 'unchanged'}")
+    assert not wrong, wrong
+
+
 # --- nothing can be guessed ------------------------------------------------------------------------------------------
 
 
@@ -261,10 +293,6 @@ def test_nothing_of_anothers_is_in_any_answer(world: World) -> None:
 
 def test_a_queue_names_no_run_of_anothers(world: World) -> None:
     """Row by row: what a waiting run waits for is said without naming what its owner may not read."""
-    from django.utils import timezone
-
-    from webui.runs.models import Run
-
     Run.objects.filter(pk=world.runs["private"].pk).update(
         state="running", outcome="", backend="mininet", bench="bench-1", lease_until=timezone.now()
     )

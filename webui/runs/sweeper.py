@@ -33,7 +33,7 @@ from webui.runs import execution, orphans, selectors, services
 from webui.runs.folder import trials_of
 from webui.runs.indexing import runs_index
 from webui.runs.models import Run
-from webui.runs.packs import pack_ahead, packs_forget
+from webui.runs.packs import pack_ahead
 from webui.runs.states import ACTIVE, State
 
 logger = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ PACKED_AHEAD = timedelta(hours=1)
 """A run that ended longer ago is packed when somebody opens it."""
 PACKS_LOOKED_AT = 5
 KEPT = timedelta(days=2)
-"""How long the output of a finished simulation is kept beside its run folder."""
+"""How long the output of a finished simulation, and a pack, is kept beside the run folder."""
 
 
 class Chore(NamedTuple):
@@ -92,11 +92,12 @@ def pack() -> str:
 def tidy() -> None:
     """Forgets what nobody needs: sessions that ran out, and what finished simulations printed days ago."""
     SessionStore.clear_expired()
-    launches = Path(settings.DATABASE_FOLDER) / "launches"
-    old = Run.objects.filter(state=State.FINISHED, finished_at__lt=timezone.now() - KEPT).values_list("pk", flat=True)
-    for run_id in old:
-        shutil.rmtree(launches / run_id, ignore_errors=True)
-        packs_forget(run_id)
+    old = Run.objects.filter(state=State.FINISHED, finished_at__lt=timezone.now() - KEPT)
+    # From the folders that are there: the index may hold a hundred thousand runs, and this thread reports the bench.
+    for kind in ("launches", "packs"):
+        for folder in (Path(settings.DATABASE_FOLDER) / kind).glob("*"):
+            if old.filter(pk=folder.name).exists():
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 CHORES: tuple[Chore, ...] = (

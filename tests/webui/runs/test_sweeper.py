@@ -12,6 +12,7 @@ from webui.accounts.models import Session
 from webui.benches.models import Bench
 from webui.celery import app
 from webui.runs.models import Run
+from webui.runs.packs import packs_folder
 from webui.runs.states import Outcome, State
 from webui.runs.sweeper import KEPT, adopt, sweep, tidy
 
@@ -44,12 +45,14 @@ def test_tidying_removes_old_output_and_dead_sessions_only(make_run: Callable[..
     fresh = make_run(state=State.FINISHED, outcome=Outcome.PASSED, finished_at=now)
     going = make_run(state=State.RUNNING)
     launches = Path(settings.DATABASE_FOLDER) / "launches"
-    for run in (old, fresh, going):
-        (launches / run.pk).mkdir(parents=True)
+    packs = [packs_folder(run.pk) for run in (old, fresh)]
+    for folder in [*(launches / run.pk for run in (old, fresh, going)), *packs]:
+        folder.mkdir(parents=True)
     Session.objects.create(session_key="dead", expire_date=now - timedelta(days=1), opened_at=now, seen_at=now)
     Session.objects.create(session_key="alive", expire_date=now + timedelta(days=1), opened_at=now, seen_at=now)
     tidy()
     assert sorted(path.name for path in launches.iterdir()) == sorted([fresh.pk, going.pk])
+    assert [folder.exists() for folder in packs] == [False, True]
     assert list(Session.objects.values_list("session_key", flat=True)) == ["alive"]
-    for run in (fresh, going):
-        (launches / run.pk).rmdir()
+    for folder in (launches / fresh.pk, launches / going.pk, packs[1]):
+        folder.rmdir()
