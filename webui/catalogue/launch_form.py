@@ -10,23 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from testbed.experiment.complaints import Complaint
-from webui.catalogue.fields import (
-    MISSING,
-    NONE,
-    Alternatives,
-    Field,
-    Part,
-    Schema,
-    Section,
-    Source,
-    Table,
-    format_schema,
-    make_part,
-    make_section,
-    members,
-    shown_text,
-    tag_of,
-)
+from webui.catalogue.fields import Schema, Source, format_schema, make_part, make_section, members, tag_of
+from webui.catalogue.parts import MISSING, NONE, Alternatives, Field, Part, Section, Table, shown_text
 from webui.catalogue.toml_text import path_text, value_text
 
 GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (

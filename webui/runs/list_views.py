@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.urls import NoReverseMatch, reverse
+from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
 from webui.accounts.callers import Caller, caller_of
@@ -112,11 +112,7 @@ def _compare(request: HttpRequest, chosen: list[str], back: str) -> HttpResponse
     if not 2 <= len(chosen) <= COMPARED_AT_ONCE:
         messages.info(request, f"Tick two to {COMPARED_AT_ONCE} runs to compare them.")
         return redirect(back)
-    try:
-        return redirect(f"{reverse('compare')}?{urlencode([('run', one) for one in chosen])}")
-    except NoReverseMatch:
-        messages.info(request, "This console has no page to compare runs on.")
-        return redirect(back)
+    return redirect(f"{reverse('compare')}?{urlencode([('run', one) for one in chosen])}")
 
 
 def _cancel(request: HttpRequest, caller: Caller, chosen: list[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.urls import NoReverseMatch, reverse
+from django.urls import reverse
 
 from testbed.metrics.thresholds import THRESHOLDS
 from webui.accounts.callers import Caller
@@ -42,16 +42,9 @@ def page_facts(run: Run, trial: str, plan: dict[str, Any], caller: Caller) -> di
         "trials": reverse("run-trials", args=[run.pk]) + trial_query,
         "log": reverse("run-log", args=[run.pk]),
         "queue": reverse("run-queue", args=[run.pk]),
-        "pack": _address("run-pack", run, trial_query),
-        "story": _address("run-story", run, trial_query),
+        "pack": reverse("run-pack", args=[run.pk]) + trial_query,
+        "story": reverse("run-story", args=[run.pk]) + trial_query,
     }
-
-
-def _address(name: str, run: Run, query: str) -> str:
-    try:
-        return reverse(name, args=[run.pk]) + query
-    except NoReverseMatch:
-        return ""
 
 
 def _expectations(run: Run) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 from django.contrib import messages
 from django.http import FileResponse, Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import redirect, render
-from django.urls import NoReverseMatch, reverse
+from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
 from webui.accounts.callers import caller_of
@@ -111,10 +111,7 @@ def _sweep_url(found: Run, summary: dict[str, Any]) -> str:
     trials = summary.get("trials")
     if not isinstance(trials, list) or not any(isinstance(row, dict) and row.get("point") for row in trials):
         return ""
-    try:
-        return f"{reverse('compare-sweep')}?run={found.pk}"
-    except NoReverseMatch:
-        return ""
+    return f"{reverse('compare-sweep')}?run={found.pk}"
 
 
 @require_safe

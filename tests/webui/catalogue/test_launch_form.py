@@ -10,8 +10,8 @@ import pytest
 
 from testbed.experiment.complaints import SpecError
 from testbed.experiment.reading import spec_from_bytes, tables_from_bytes
-from webui.catalogue.fields import Alternatives, Field, Section, every_field
 from webui.catalogue.launch_form import changes, form_of, overrides_of, place_faults
+from webui.catalogue.parts import Alternatives, Field, Section, every_field
 
 FOLDER = Path(__file__).resolve().parents[3] / "fixtures" / "experiments"
 EXPERIMENTS = sorted(FOLDER.rglob("*.toml"))

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from django import template
 from django.template import Context
-from django.urls import NoReverseMatch, reverse
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -41,11 +41,8 @@ def icon(name: str) -> SafeString:
 
 @register.simple_tag(takes_context=True)
 def place(context: Context, name: str, words: str) -> SafeString:
-    """A link of the navigation, marked where one is; nothing if this console has no such page."""
-    try:
-        address = reverse(name)
-    except NoReverseMatch:
-        return SafeString("")
+    """A link of the navigation, marked where one is."""
+    address = reverse(name)
     path = context["request"].path
     here = SafeString(' aria-current="page"') if path == address or path.startswith(f"{address}/") else ""
     return format_html('<a href="{}"{}>{}</a>', address, here, words)
