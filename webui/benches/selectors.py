@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from webui.accounts.callers import Caller
@@ -148,12 +148,15 @@ def bench_cards(*, benches: Iterable[Bench], caller: Caller) -> list[BenchCard]:
     names = [bench.pk for bench in benches]
     leases = Lease.objects.select_related("holder").filter(bench__in=names, released_at=None, ends_at__gt=now)
     held = {lease.bench_id: lease_card(lease, caller, now) for lease in leases}
+    # As in the situation: one of the command line is on no bench that we know of, unless there is but one machine.
+    only = names[0] if names and Bench.objects.count() == 1 else ""
+    here = Q(state__in=ACTIVE) & (Q(bench__in=names) | Q(bench=None) if only else Q(bench__in=names))
     under_way: dict[str, int] = {}
-    for bench in Run.objects.filter(bench__in=names, state__in=ACTIVE).values_list("bench_id", flat=True):
-        under_way[str(bench)] = under_way.get(str(bench), 0) + 1
+    for bench in Run.objects.filter(here).values_list("bench_id", flat=True):
+        under_way[bench or only] = under_way.get(bench or only, 0) + 1
     shown: dict[str, list[Run]] = {}
-    for run in runs_readable(caller).filter(bench__in=names, state__in=ACTIVE).defer("spec", "summary"):
-        shown.setdefault(str(run.bench_id), []).append(run)
+    for run in runs_readable(caller).filter(here).defer("spec", "summary"):
+        shown.setdefault(run.bench_id or only, []).append(run)
     queued = Run.objects.filter(state=State.QUEUED, cancel_requested_at=None).values_list("backend", "needs")
     needs = [needs_of(backend=backend, needs=told) for backend, told in queued]
     return [

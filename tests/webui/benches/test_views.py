@@ -51,6 +51,19 @@ def test_benches_queue_and_reasons_name_only_what_may_be_read(
     assert f"run {busy.label} has bench alpha" in logged_in.get("/benches").content.decode()
 
 
+def test_the_only_bench_is_not_free_while_an_emulation_of_the_command_line_has_the_machine(
+    logged_in: Client, make_bench: Make, make_run: Make
+) -> None:
+    make_bench("alpha")
+    run = make_run(state=State.RUNNING, backend="mininet", bench=None, origin="folder", owner=None)
+    for address in ("/benches", "/benches/alpha"):
+        page = logged_in.get(address).content.decode()
+        assert "1 run</span>" in page
+        assert f'href="/runs/{run.pk}"' in page or "1 of somebody else" in page
+    make_bench("beta")
+    assert "1 run</span>" not in logged_in.get("/benches").content.decode()
+
+
 def test_a_bench_shows_abilities_findings_and_who_had_it(
     logged_in: Client, make_bench: Make, make_run: Make, user: Any
 ) -> None:
