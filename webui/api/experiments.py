@@ -29,7 +29,10 @@ class ExperimentOut(Schema):
     systems: list[str]
     file: str
     trials: int
-    requests: Annotated[int, Field(description="0: open-ended, a server for clients of one's own.")]
+    requests: Annotated[
+        int,
+        Field(description="0: none; a server for clients of one's own, or systems that make their own traffic."),
+    ]
 
 
 class ExperimentWhole(ExperimentOut):
@@ -118,7 +121,7 @@ class ForesightOut(Schema):
     faults: Annotated[list[SpecFaultOut], Field(description="Every fault, not only the first.")]
     systems: list[str]
     trials: int
-    requests: Annotated[int, Field(description="Of one trial; 0: open-ended.")]
+    requests: Annotated[int, Field(description="Of one trial; 0: none.")]
     expectations: int
     plan: PlanOut | None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from testbed.experiment.assembly import SYSTEMS
 from testbed.experiment.complaints import SpecError
 from testbed.experiment.reading import spec_from_bytes
 from testbed.experiment.spec import Spec
@@ -37,7 +38,9 @@ class SpecFacts:
     systems: tuple[str, ...]
     seed: int
     requests: int
-    """How many the workload sends; 0 when it is open-ended."""
+    """How many the workload sends; 0 when it is open-ended, or when its systems send traffic of their own."""
+    serves: bool
+    """Whether outside clients can ask its first system, which is the one that `looplane serve` takes."""
     trials: int
     dilation: float
     expectations: int
@@ -47,7 +50,7 @@ class SpecFacts:
     @property
     def is_open_ended(self) -> bool:
         """A server for clients of one's own: `looplane serve`, not a run that ends by itself."""
-        return self.requests == 0
+        return self.requests == 0 and self.serves
 
 
 def read_spec(text: str, *, overrides: list[str], where: str) -> SpecFacts:
@@ -73,6 +76,7 @@ def facts_of(spec: Spec) -> SpecFacts:
         systems=tuple(spec.systems),
         seed=spec.seed,
         requests=count_requests(spec.workload, spec.seed),
+        serves=any(SYSTEMS[next(iter(spec.systems.values())).kind].server),
         trials=count_places(len(spec.systems), spec.sweep, spec.repeats),
         dilation=spec.dilation,
         expectations=len(spec.expect),

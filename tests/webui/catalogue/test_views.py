@@ -105,6 +105,14 @@ def test_a_run_is_cloned_with_its_changes(logged_in: Client, make_run: Callable[
     assert logged_in.get("/experiments/new?from=nope").status_code == 404
 
 
+def test_systems_that_make_traffic_of_their_own_are_launched_though_no_request_is_sent(logged_in: Client) -> None:
+    page = text(logged_in.get("/experiments/dualpath/vl-isolation"))
+    assert "a server without an end" not in page
+    assert "the systems make traffic of their own" in page
+    answer = logged_in.post("/experiments/dualpath/vl-isolation", {"on": "sim", "do": "start"})
+    assert answer.status_code == 302, text(answer)
+
+
 def test_a_server_without_an_end_is_not_launched_here(logged_in: Client) -> None:
     page = text(logged_in.get("/experiments/blink/serve"))
     assert "looplane serve" in page
