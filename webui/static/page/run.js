@@ -114,7 +114,7 @@ function captions() {
   empty.hidden = lanes.length > 0;
   if (!empty.hidden) {
     const [head, words] = state === "queued" ? ["Waiting for its turn", "The first marks appear when the first request is sent."]
-      : state === "finished" ? ["No request was sent", outcome === "passed" ? "The workload is empty." : "The log below says how far it came."]
+      : state === "finished" ? ["No request was sent", outcome === "passed" || outcome === "failed" ? "Its systems made traffic of their own: the figures are in the tables below." : "The log below says how far it came."]
         : ["No request yet", "Nodes wait at the barrier; the first request follows."];
     say(/** @type {Element} */ (empty.querySelector("b")), head);
     say(/** @type {Element} */ (empty.querySelector("span")), words);

@@ -54,7 +54,7 @@ export class Charts {
     for (const chart of charts) if (shown.includes(chart.id)) this.#show(chart);
     for (const id of shown) this.parts.plots.append(/** @type {Shown} */ (this.shown.get(id)).box);
     this.parts.empty.hidden = shown.length > 0;
-    say(this.parts.empty, ids.length ? "No chart is chosen." : "Charts appear with the first readings.");
+    say(this.parts.empty, ids.length ? "No chart is chosen." : this.timeline.live ? "Charts appear with the first readings." : "This run has logged nothing that a chart shows.");
   }
 
   /** @param {string[]} ids */

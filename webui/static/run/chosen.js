@@ -49,7 +49,8 @@ export class Chosen {
     if (!lane) return;
     this.open = !this.open;
     this.tell(lane);
-    if (!this.open) this.parts.canvas.focus();
+    if (this.open) this.parts.story.scrollIntoView({ block: "nearest" });
+    else this.parts.canvas.focus();
   }
 
   /** New events have been folded. */
@@ -60,6 +61,7 @@ export class Chosen {
       this.wanted = null;
       timeline.choose(key);
       this.restored = true;
+      if (this.open) this.parts.story.scrollIntoView({ block: "nearest" });
     }
     const lane = this.current();
     if (lane) this.tell(lane);
