@@ -34,6 +34,7 @@ from tests.webui.access_table import (
 from tests.webui.access_world import MARK, NOT_THERE, NUMBER_NOT_THERE, Undone, World, make_world, routes
 from tests.webui.conftest import SMALL
 from webui.api.api import api
+from webui.benches.models import Bench, Lease
 from webui.runs.models import Run
 from webui.runs.routing import websocket_urlpatterns
 
@@ -293,9 +294,12 @@ def test_nothing_of_anothers_is_in_any_answer(world: World) -> None:
 
 def test_a_queue_names_no_run_of_anothers(world: World) -> None:
     """Row by row: what a waiting run waits for is said without naming what its owner may not read."""
+    now = timezone.now()
     Run.objects.filter(pk=world.runs["private"].pk).update(
-        state="running", outcome="", backend="mininet", bench="bench-1", lease_until=timezone.now()
+        state="running", outcome="", backend="mininet", bench="bench-1", lease_until=now
     )
+    Lease.objects.update(released_at=now)  # or the lease would be what it waits for, which names no run anyway
+    Bench.objects.update(seen_at=now, abilities={"emulate": True, "simulate": True})
     waiting = Run.objects.create(
         id="20260202-000000-abcdef",
         question="When?",
@@ -304,6 +308,10 @@ def test_a_queue_names_no_run_of_anothers(world: World) -> None:
         owner=world.people["runner"],
     )
     private = world.runs["private"]
+    assert f"run {private.label} has bench" in world.ask("admin", "GET", f"/runs/{waiting.pk}/queue").text_read
+    assert "a run of somebody else's has bench" in json.loads(
+        world.ask("runner", "GET", f"/runs/{waiting.pk}/queue").text_read
+    )["reason"]
     for address in (
         f"/runs/{waiting.pk}",
         f"/runs/{waiting.pk}/queue",

@@ -134,12 +134,17 @@ def leases_end_of(*, bench: Bench, reason: str) -> None:
 
 
 def leases_expire(*, now: datetime | None = None) -> list[int]:
-    """Ends what has run out or is not used; returns the leases' ids. Any process may do it, once each."""
+    """Ends what has run out, is not used or is nobody's who may still sign in; returns the leases' ids.
+
+    Any process may do it, once each.
+    """
     now = now or timezone.now()
     ended = []
-    for lease in Lease.objects.filter(released_at=None):
+    for lease in Lease.objects.select_related("holder").filter(released_at=None):
         if lease.ends_at <= now:
             gone = _end(lease, lease.ends_at, reason="its time ran out")
+        elif not lease.holder.is_active:
+            gone = _end(lease, now, reason="its holder's account was closed")
         elif now - lease_used_at(lease) >= UNUSED_AFTER:
             gone = _end(lease, now, reason=f"no run for {UNUSED_AFTER.seconds // 60} min")
         else:

@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from webui.accounts.callers import by_session
 from webui.accounts.models import Quota
+from webui.accounts.services import user_close
 from webui.audit.models import Entry
 from webui.benches.leases import UNUSED_AFTER, lease_extend, lease_release, lease_take, leases_expire
 from webui.benches.models import Bench, Lease
@@ -159,6 +160,15 @@ def test_a_bench_that_is_closed_ill_or_away_is_not_leased(make_bench: Make, user
     with pytest.raises(NotYours):
         take(make_bench("beta"), make_user("vera", role="viewer"))
     assert not Lease.objects.exists()
+
+
+def test_a_lease_ends_with_its_holders_account(make_bench: Make, user: Any, make_user: Make) -> None:
+    bench = make_bench("alpha")
+    lease = take(bench, user)
+    assert leases_expire() == []
+    user_close(user=user)
+    assert leases_expire() == [lease.pk]
+    assert take(bench, make_user("eve"))
 
 
 @pytest.mark.django_db(transaction=True)

@@ -12,7 +12,6 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from testbed.experiment.run_folder import new_run_id
 from webui.accounts.callers import by_session
 from webui.accounts.models import User
 from webui.runs.listing import Asked, read_address, run_page
@@ -25,9 +24,13 @@ Make = Callable[..., Any]
 
 def fill(number: int, owner: User, **fields: Any) -> None:
     """So many rows, a minute apart, some of the same moment."""
-    now = timezone.now()
-    rows = [Run(id=new_run_id(now), question=f"Question {n}", backend="sim", spec="x", owner=owner, **fields)
-            for n in range(number)]  # fmt: skip
+    now, present = timezone.now(), Run.objects.count()
+    # Numbered: of a thousand random ids of one second two are the same in every thirtieth run of the tests.
+    rows = [
+        Run(id=f"{now:%Y%m%d-%H%M%S}-{present + n:06x}", question=f"Question {n}", backend="sim", spec="x", owner=owner,
+            **fields)
+        for n in range(number)
+    ]  # fmt: skip
     Run.objects.bulk_create(rows)
     for place, row in enumerate(rows):
         row.created_at = now - timedelta(minutes=place // 3)
