@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
@@ -15,6 +15,8 @@ from webui.compare.marks import axis_label, joined, mark, roof, scaled, ticks
 
 WIDTH = 340.0
 _ROW = 12.0
+_Scale = Callable[[float], float]
+"""From a value to its place."""
 
 
 def dots(cells: Sequence[Cell], letters: Sequence[str], unit: str) -> SafeString:
@@ -49,7 +51,7 @@ def dots(cells: Sequence[Cell], letters: Sequence[str], unit: str) -> SafeString
     )  # fmt: skip
 
 
-_LEFT, _TOP, _BOTTOM, _CURVE_WIDTH = 34.0, 10.0, 154.0, 400.0
+_LEFT, _RIGHT, _TOP, _BOTTOM, _CURVE_WIDTH = 34.0, 388.0, 10.0, 154.0, 400.0
 
 
 def curves(samples: Sequence[Samples | None], letters: Sequence[str], title: str) -> SafeString:
@@ -60,33 +62,14 @@ def curves(samples: Sequence[Samples | None], letters: Sequence[str], title: str
     low, high = min(found.values[0] for _, found in known), max(found.values[-1] for _, found in known)
     # Times that begin near 0 are shown from 0.
     low = 0.0 if low < 0.4 * high else low
-    right = _CURVE_WIDTH - 12
-    unit, by = scaled("ms", high)
 
     def x(value: float) -> float:
-        return _LEFT + (value - low) / ((high - low) or 1.0) * (right - _LEFT)
+        return _LEFT + (value - low) / ((high - low) or 1.0) * (_RIGHT - _LEFT)
 
     def y(share: float) -> float:
         return _BOTTOM - share * (_BOTTOM - _TOP)
 
-    parts = [
-        format_html(
-            '<path class="grid" d="M{} {}H{}"/><text class="d" x="{}" y="{}" text-anchor="end">{}</text>',
-            f"{_LEFT:.0f}", f"{y(share):.1f}", f"{right:.0f}", f"{_LEFT - 6:.0f}", f"{y(share) + 4:.1f}", words,
-        )
-        for share, words in ((0, "0"), (0.5, "50"), (0.9, "90"), (1, "100 %"))
-    ]  # fmt: skip
-    at = ticks(low / by, high / by)
-    for place, tick in enumerate(at):
-        words = f"{axis_label(tick)} {unit}" if place == len(at) - 1 else axis_label(tick)
-        parts.append(
-            format_html(
-                '<text class="d" x="{}" y="{}" text-anchor="middle">{}</text>',
-                f"{min(max(x(tick * by), _LEFT), right - 12):.1f}",
-                f"{_BOTTOM + 18:.0f}",
-                words,
-            )
-        )
+    parts = [*_share_axis(y), *_value_axis(x, low, high)]
     labels = []
     for place, found in known:
         parts.append(format_html('<path class="curve s{}" d="{}"/>', place, _path(found, x, y)))
@@ -103,9 +86,30 @@ def curves(samples: Sequence[Samples | None], letters: Sequence[str], title: str
     )  # fmt: skip
 
 
-def _path(found: Samples, x: object, y: object) -> str:
-    assert callable(x)
-    assert callable(y)
+def _share_axis(y: _Scale) -> list[SafeString]:
+    return [
+        format_html(
+            '<path class="grid" d="M{} {}H{}"/><text class="d" x="{}" y="{}" text-anchor="end">{}</text>',
+            f"{_LEFT:.0f}", f"{y(share):.1f}", f"{_RIGHT:.0f}", f"{_LEFT - 6:.0f}", f"{y(share) + 4:.1f}", words,
+        )
+        for share, words in ((0, "0"), (0.5, "50"), (0.9, "90"), (1, "100 %"))
+    ]  # fmt: skip
+
+
+def _value_axis(x: _Scale, low: float, high: float) -> list[SafeString]:
+    unit, by = scaled("ms", high)
+    at = ticks(low / by, high / by)
+    return [
+        format_html(
+            '<text class="d" x="{}" y="{}" text-anchor="middle">{}</text>',
+            f"{min(max(x(tick * by), _LEFT), _RIGHT - 12):.1f}", f"{_BOTTOM + 18:.0f}",
+            f"{axis_label(tick)} {unit}" if place == len(at) - 1 else axis_label(tick),
+        )
+        for place, tick in enumerate(at)
+    ]  # fmt: skip
+
+
+def _path(found: Samples, x: _Scale, y: _Scale) -> str:
     told, last = [f"M{x(found.values[0]):.1f} {y(0):.1f}"], ""
     for value, share in found.steps():
         step = f"H{x(value):.1f}V{y(share):.1f}"
