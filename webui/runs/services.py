@@ -75,8 +75,7 @@ def run_start(
     for wishes that cannot be met.
     """
     overrides = overrides or []
-    request = json.dumps([spec, backend, overrides, experiment, *([] if wishes == NONE else wishes.told())])
-    digest = hashlib.sha256(request.encode()).hexdigest()
+    digest = _digest([spec, backend, overrides, experiment, *([] if wishes == NONE else wishes.told())])
     if idempotency_key:
         earlier = _earlier(owner=owner, key=idempotency_key, digest=digest)
         if earlier is not None:
@@ -92,7 +91,6 @@ def run_start(
         idempotency_key=idempotency_key or None,
         request_digest=digest,
         revision=present_revision(),
-        expected_s=expected_seconds(experiment=experiment, request_digest=digest, backend=backend),
     )
     try:
         with transaction.atomic():
@@ -108,6 +106,10 @@ def run_start(
     return run, True
 
 
+def _digest(request: list[object]) -> str:
+    return hashlib.sha256(json.dumps(request).encode()).hexdigest()
+
+
 def _earlier(*, owner: User, key: str, digest: str) -> Run | None:
     earlier = selectors.run_for_key(owner=owner, key=key)
     if earlier is not None and earlier.request_digest != digest:
@@ -119,12 +121,12 @@ def _insert(run: Run, facts: SpecFacts, wishes: Wishes) -> None:
     assert run.owner is not None
     owner = User.objects.select_for_update().get(pk=run.owner.pk)  # two requests at once do not both find room
     limits = limits_for(owner.pk)
-    run.needs = wishes_check(
-        wishes=wishes, owner=owner, limits=limits, backend=Backend(run.backend), of_spec=facts.needs
-    )
+    backend = Backend(run.backend)
+    run.needs = wishes_check(wishes=wishes, owner=owner, limits=limits, backend=backend, of_spec=facts.needs)
     run.question, run.systems, run.seed = facts.question, list(facts.systems), facts.seed
     run.time_limit_s, run.visibility, run.tags = wishes.time_limit_s, wishes.visibility, list(wishes.tags)
     run.clone_of = wishes.clone_of
+    run.expected_s = expected_seconds(experiment=run.experiment, request_digest=run.request_digest, backend=backend)
     run.save(force_insert=True)
     run.groups.set(wishes.groups)
     note(Deed.RUN_START, run.pk, by=owner, experiment=run.experiment, on=run.backend)
