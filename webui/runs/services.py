@@ -97,9 +97,7 @@ def run_start(
             _insert(run, facts, wishes)
             transaction.on_commit(lambda: run_ring(run_id=run.pk))
     except IntegrityError:  # the same key at the same moment: the other request was first
-        if not idempotency_key:
-            raise
-        earlier = _earlier(owner=owner, key=idempotency_key, digest=digest)
+        earlier = _earlier(owner=owner, key=idempotency_key, digest=digest) if idempotency_key else None
         if earlier is None:
             raise
         return earlier, False
