@@ -103,6 +103,9 @@ class ApiErrorShape:
         return shaped
 
 
+_NOT_YOURS = "It is for another role, or for its owner alone. An admin can change your role on the page People."
+
+
 def _answer(request: HttpRequest, status: int, title: str, advice: str) -> HttpResponse:
     if request.path.startswith(PREFIX):
         return plain_error(status)
@@ -116,7 +119,7 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
     """Django's 403."""
-    return _answer(request, 403, "You may not do this", "Only a run's owner or an admin may change it.")
+    return _answer(request, 403, "You may not do this", str(exception) or _NOT_YOURS)
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:

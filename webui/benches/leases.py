@@ -122,7 +122,8 @@ def _end(lease: Lease, at: datetime, *, reason: str, by: Caller | None = None) -
     with transaction.atomic():
         if not Lease.objects.filter(pk=lease.pk, released_at=None).update(released_at=at):
             return False
-        note(Deed.LEASE_RELEASE, lease.bench_id, by=by.user if by else None, holder=lease.holder_id, reason=reason)
+        by_whom = by.user if by else None
+        note(Deed.LEASE_RELEASE, lease.bench_id, by=by_whom, holder=lease.holder.username, reason=reason)
     run_send_next()
     return True
 

@@ -69,7 +69,7 @@ export class Figures {
     if (tokens.big.firstChild) tokens.big.firstChild.nodeValue = value === null ? "–" : count(value);
     tokens.words.textContent = this.live ? "received a second, last 500 ms" : "first sending to last end";
     const all = Math.max(expected, exchanges.exchanges.length);
-    tokens.right.textContent = !this.live && !exchanges.exchanges.length ? "no request was sent" : all ? `${count(exchanges.completed)} of ${count(all)} requests done` : "open-ended";
+    tokens.right.textContent = !this.live && !exchanges.exchanges.length ? "no request was sent" : all ? `${count(exchanges.completed)} of ${count(all)} requests done` : this.model.started ? "open-ended" : "";
     const parts = [make("span", {}, "total ", make("b", {}, count(exchanges.tokens)))];
     if (exchanges.failed) parts.push(make("span", {}, "failed ", make("b", {}, count(exchanges.failed))));
     tokens.low.replaceChildren(...parts);
