@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from statistics import median
 
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
@@ -52,6 +53,7 @@ def dots(cells: Sequence[Cell], letters: Sequence[str], unit: str) -> SafeString
 
 
 _LEFT, _RIGHT, _TOP, _BOTTOM, _CURVE_WIDTH = 34.0, 388.0, 10.0, 154.0, 400.0
+_ROOM = 90.0  # what a label needs on its left
 
 
 def curves(samples: Sequence[Samples | None], letters: Sequence[str], title: str) -> SafeString:
@@ -73,12 +75,11 @@ def curves(samples: Sequence[Samples | None], letters: Sequence[str], title: str
     labels = []
     for place, found in known:
         parts.append(format_html('<path class="curve s{}" d="{}"/>', place, _path(found, x, y)))
-        middle = found.values[_index_of_share(found, 0.5)]
+        middle = median(found.values)
         labels.append((place, x(middle), letters[place], figure(middle, "ms")))
     parts.extend(_direct_labels(labels, y(0.5)))
     words = "; ".join(
-        f"{letters[place]}: {found.n:,} values, median {figure(found.values[_index_of_share(found, 0.5)], 'ms')}"
-        for place, found in known
+        f"{letters[place]}: {found.n:,} values, median {figure(median(found.values), 'ms')}" for place, found in known
     )
     return format_html(
         '<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}. {}">{}</svg>',
@@ -119,18 +120,15 @@ def _path(found: Samples, x: _Scale, y: _Scale) -> str:
     return "".join(told)
 
 
-def _index_of_share(found: Samples, share: float) -> int:
-    return next(place for place, (_, reached) in enumerate(found.steps()) if reached >= share)
-
-
 def _direct_labels(labels: list[tuple[int, float, str, str]], y: float) -> list[SafeString]:
     """Medians beside their curves, the leftmost to the left of its own, so that two never write over each other."""
     ordered = sorted(labels, key=lambda label: label[1])
-    parts = []
+    lifted = 1 if ordered and ordered[0][1] > _ROOM else 0
+    parts: list[SafeString] = []
     for number, (place, x, letter, words) in enumerate(ordered):
         # A curve comes from below on the left and goes up on the right, so that is where it is out of the way.
-        leftmost = number == 0 and x > 90
-        down = -6 if leftmost else 16 + max(0, number - 1) * 15
+        leftmost = number < lifted
+        down = -6 if leftmost else 16 + (number - lifted) * 15
         told = (place, f"{x - 6 if leftmost else x + 6:.1f}", f"{y + down:.1f}")
         anchor = "end" if leftmost else "start"
         parts.append(
@@ -169,9 +167,7 @@ def beside(lines: Sequence[PaperLine], places: Sequence[int], unit: str) -> Safe
             parts.append(mark(place, x(line.ours), y, 4.4))
             parts.append(format_html('<text x="398" y="{}" text-anchor="end">{}</text>', y + 4,
                                      percent(line.distance) if line.distance is not None else ""))  # fmt: skip
-        parts.append(
-            format_html('<path class="paper" d="M{0} {1}l6 6l-6 6l-6 -6z"/>', f"{x(line.paper):.1f}", y - 6)
-        )
+        parts.append(format_html('<path class="paper" d="M{0} {1}l6 6l-6 6l-6 -6z"/>', f"{x(line.paper):.1f}", y - 6))
     words = format_html_join(
         "; ", "{}: paper {}, ours {}",
         ((line.letter, figure(line.paper, unit), figure(line.ours, unit)) for line in lines),

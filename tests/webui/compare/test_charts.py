@@ -56,6 +56,13 @@ def test_curves_stay_inside_and_say_their_medians(ones: list[float], others: lis
                 assert 33 <= float(x) <= 389
 
 
+def test_a_median_is_that_of_the_table_and_two_near_0_do_not_write_over_each_other() -> None:
+    svg = drawn(curves([thinned([1, 2, 4, 500]), thinned([1, 2, 6, 500]), thinned([1, 3, 7, 500])], list("ABC"), "x"))
+    assert svg.get("aria-label") == "x. A: 4 values, median 3 ms; B: 4 values, median 4 ms; C: 4 values, median 5 ms"
+    labels = [text for text in svg.iter("text") if text.get("class", "").startswith("v ")]
+    assert len({text.get("y") for text in labels}) == 3
+
+
 def test_six_sides_have_six_shapes() -> None:
     shapes = {re.sub(r"[\d.\-]+", "", str(mark(place, 9, 9))) for place in range(6)}
     # Ring and disc are both circles; one is filled, which the stylesheet does.
