@@ -11,6 +11,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -51,7 +52,13 @@ class SpecError(Exception):
 
 def complaints(kind: type[Any], told: Any, path: str = "") -> list[Complaint]:
     """Every fault of `told` as a value of the struct `kind`; none if msgspec would take it."""
-    return _check(inspect.type_info(kind), told, path)
+    return _check(_type_of(kind), told, path)  # type: ignore[arg-type]  # a class is hashable
+
+
+@cache
+def _type_of(kind: type[Any]) -> inspect.Type:
+    """Looked at once: a sweep checks the same struct at each of its points."""
+    return inspect.type_info(kind)
 
 
 def shown(value: Any) -> str:

@@ -87,11 +87,17 @@ def spec_from_tables(
 
 
 def at_point(spec: Spec, point: Iterable[tuple[str, Any]]) -> Spec:
-    """The experiment with the values of one sweep point in it. `spec` is one that reading has given."""
+    """The experiment with the values of one sweep point in it. `spec` is one that reading has given.
+
+    Its sweep has been checked then, at every point; once more for each trial would make a large sweep take an hour.
+    """
     tables = tables_of(spec)
     for path, value in point:
         _set_at(tables, split_path(path), value)
-    return spec_from_tables(tables, spec.name)
+    placed, faults = _read(tables)
+    if placed is None or faults:
+        raise SpecError(spec.name, sorted(set(faults), key=lambda fault: fault.path))
+    return placed
 
 
 def tables_of(spec: Spec) -> dict[str, Any]:

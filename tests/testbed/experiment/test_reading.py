@@ -192,6 +192,16 @@ def test_a_sweep_may_exchange_whole_tables() -> None:
     assert there.workload.arrivals == Constant(2)
 
 
+def test_a_point_of_a_large_sweep_does_not_check_all_the_others_again() -> None:
+    """Ten thousand checks of a whole experiment would take minutes; a run of a thousand trials took an hour."""
+    sweep = b'[sweep]\n"workload.requests" = [%s]\n' % b", ".join(b"%d" % number for number in range(1, 101))
+    spec = spec_from_bytes(SMALLEST + sweep, "x.toml")
+    found = [at_point(spec, [("workload.requests", number)]).workload.requests for number in range(1, 101)]
+    assert found == list(range(1, 101))
+    with pytest.raises(SpecError, match="requests"):
+        at_point(spec, [("workload.requests", -1)])
+
+
 @pytest.mark.parametrize("path", ["", "a.", "a b", "a = 1\nb", "[a]", "a.'b"])
 def test_what_is_no_path_is_told_from_one(path: str) -> None:
     with pytest.raises(ValueError, match="no path of keys"):
