@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 
 from celery import Celery
+from kombu.transport import TRANSPORT_ALIASES
 
+TRANSPORT_ALIASES["filesystem"] = "webui.messages:Transport"  # kombu's own, with whole messages
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webui.settings")
 
 app = Celery("webui")
