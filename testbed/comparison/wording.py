@@ -14,7 +14,6 @@ _UNITS: tuple[tuple[str, str], ...] = (
 _SHARES = re.compile(
     r"\.(share|busy|busiest|loaded|least|most|hit_rate|decode_share|in_objectives|computing|kv_kept|floor|counted)$"
 )
-_COUNTED = re.compile(r"\.n$|^requests\.|^recovery\.[a-z_]+$|^accidents\.|^blocks\.|^jct\.(agents|failed|running)$")
 _LARGER: dict[str, tuple[tuple[str, float], ...]] = {
     "ms": (("s", 1e3),),
     "µs": (("s", 1e6), ("ms", 1e3)),
@@ -56,11 +55,6 @@ def unit_of_metric(path: str) -> str:
     if _SHARES.search(path):
         return "share"
     return next((unit for pattern, unit in _UNITS if re.search(pattern, path)), "")
-
-
-def is_count(path: str) -> bool:
-    """Whether it counts whole things."""
-    return bool(_COUNTED.search(path)) and not re.search(r"_(ms|us|s)\.", path.replace(".n", ""))
 
 
 def title_of(path: str) -> str:

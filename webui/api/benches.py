@@ -18,7 +18,8 @@ from webui.api.errors import ApiError
 from webui.api.schemas import ErrorOut, Whole
 from webui.benches.leases import lease_extend, lease_release, lease_take
 from webui.benches.models import Bench, Lease
-from webui.benches.situation import bench_standing
+from webui.benches.selectors import lease_get
+from webui.benches.situation import bench_standing, leases_open
 
 router = Router(tags=["benches"])
 
@@ -91,18 +92,12 @@ def _lease(lease: Lease) -> dict[str, Any]:
     }
 
 
-def _open_leases() -> list[Lease]:
-    return list(
-        Lease.objects.select_related("holder").filter(released_at=None, ends_at__gt=timezone.now()).order_by("bench")
-    )
-
-
 @router.get("/benches", response={200: BenchesOut}, summary="The benches")
 def benches(request: HttpRequest) -> dict[str, Any]:
     """How each stands, what it can do, and who holds it until when."""
     require(caller_of(request), Right.READ)
-    held = {lease.bench_id: lease for lease in _open_leases()}
     now = timezone.now()
+    held = {lease.bench_id: lease for lease in leases_open(now=now)}
     told = []
     for bench in Bench.objects.order_by("name"):
         health, reason = bench_standing(bench, now=now)
@@ -125,7 +120,7 @@ def benches(request: HttpRequest) -> dict[str, Any]:
 def leases(request: HttpRequest) -> dict[str, Any]:
     """Everybody's, since a bench that is held is held for all."""
     require(caller_of(request), Right.READ)
-    return {"leases": [_lease(lease) for lease in _open_leases()]}
+    return {"leases": [_lease(lease) for lease in leases_open(now=timezone.now()).order_by("bench")]}
 
 
 @router.post(
@@ -148,7 +143,7 @@ def lease_create(request: HttpRequest, body: LeaseIn) -> Status[dict[str, Any]]:
 
 
 def _find(lease_id: int) -> Lease:
-    lease = Lease.objects.select_related("holder").filter(pk=lease_id).first()
+    lease = lease_get(lease_id=lease_id)
     if lease is None:
         raise ApiError(404, "not_found", f"There is no lease {lease_id}.")
     return lease

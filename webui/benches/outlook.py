@@ -5,7 +5,7 @@ A run that the person may not read is never named; that somebody's run is in the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -81,15 +81,6 @@ def run_outlook(run: Run, caller: Caller) -> Outlook:
     if run.state != State.QUEUED or run.cancel_requested_at is not None:
         return NOTHING
     return queue_for(caller).outlook(run.pk)
-
-
-def run_outlooks(runs: Iterable[Run], caller: Caller) -> dict[str, Outlook]:
-    """The same for many, in a constant number of queries; only queued ones are in the answer."""
-    queued = [run.pk for run in runs if run.state == State.QUEUED]
-    if not queued:
-        return {}
-    queue = queue_for(caller)
-    return {run: queue.outlook(run) for run in queued}
 
 
 def wait_words(wait: Wait, called: Name, position: int) -> str:

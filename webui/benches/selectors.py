@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 from django.utils import timezone
 
 from webui.accounts.callers import Caller
@@ -19,7 +19,7 @@ from webui.benches.models import Bench, Health, Lease, Turn
 from webui.benches.needs import lacking
 from webui.benches.outlook import Outlook, Queue, queue_for
 from webui.benches.quotas import limits_for
-from webui.benches.situation import bench_standing, needs_of, offer_of
+from webui.benches.situation import bench_standing, leases_open, needs_of, offer_of
 from webui.runs.access import runs_readable
 from webui.runs.models import Backend, Run
 from webui.runs.states import ACTIVE, State
@@ -146,8 +146,7 @@ def bench_cards(*, benches: Iterable[Bench], caller: Caller) -> list[BenchCard]:
     now = timezone.now()
     benches = list(benches)
     names = [bench.pk for bench in benches]
-    leases = Lease.objects.select_related("holder").filter(bench__in=names, released_at=None, ends_at__gt=now)
-    held = {lease.bench_id: lease_card(lease, caller, now) for lease in leases}
+    held = {lease.bench_id: lease_card(lease, caller, now) for lease in leases_open(now=now).filter(bench__in=names)}
     # As in the situation: one of the command line is on no bench that we know of, unless there is but one machine.
     only = names[0] if names and Bench.objects.count() == 1 else ""
     here = Q(state__in=ACTIVE) & (Q(bench__in=names) | Q(bench=None) if only else Q(bench__in=names))
@@ -208,17 +207,7 @@ def lease_card(lease: Lease, caller: Caller, now: datetime) -> LeaseCard:
 
 def lease_open(*, bench: str) -> Lease | None:
     """The bench's lease, if somebody has it now."""
-    return (
-        Lease.objects.select_related("holder")
-        .filter(bench=bench[:40], released_at=None, ends_at__gt=timezone.now())
-        .first()
-    )
-
-
-def lease_list(*, caller: Caller, mine: bool = False) -> QuerySet[Lease]:
-    """Open leases, the newest first; `mine`: the caller's alone."""
-    leases = Lease.objects.select_related("holder").filter(released_at=None, ends_at__gt=timezone.now())
-    return leases.filter(holder=caller.user) if mine else leases
+    return leases_open(now=timezone.now()).filter(bench=bench[:40]).first()
 
 
 def lease_get(*, lease_id: int) -> Lease | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from django.db.models import Max, Q
+from django.db.models import Max, Q, QuerySet
 from django.utils import timezone
 
 from webui.benches.models import Bench, Health, Lease, Turn
@@ -55,9 +55,14 @@ def bench_standing(bench: Bench, *, now: datetime) -> tuple[Health, str]:
     return Health(bench.health), bench.reason
 
 
+def leases_open(*, now: datetime) -> QuerySet[Lease]:
+    """The leases that hold at `now`, with their holders."""
+    return Lease.objects.select_related("holder").filter(released_at=None, ends_at__gt=now)
+
+
 def bench_places(*, now: datetime) -> list[Place]:
     """Every bench that has ever reported, with its open lease."""
-    leases = {lease.bench_id: lease for lease in Lease.objects.filter(released_at=None, ends_at__gt=now)}
+    leases = {lease.bench_id: lease for lease in leases_open(now=now)}
     return [_place(bench, leases.get(bench.pk), now) for bench in Bench.objects.defer("findings")]
 
 

@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 from django.db.models import Count, Q, Sum
 from django.utils import timezone
 
-from webui.benches.models import Bench, Lease
+from webui.benches import situation
+from webui.benches.models import Bench
 from webui.hooks.models import Delivery
 from webui.metering.counting import FLUSH_S
 from webui.metering.models import Tally, Watch
@@ -36,7 +37,7 @@ def benches() -> list[tuple[str, str, bool, datetime | None]]:
 
 def leases_open() -> int:
     """Benches that somebody holds."""
-    return Lease.objects.filter(released_at=None, ends_at__gt=timezone.now()).count()
+    return situation.leases_open(now=timezone.now()).count()
 
 
 def viewers_now() -> int:
