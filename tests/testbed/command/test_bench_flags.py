@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +13,6 @@ import pytest
 from testbed.command.bench_flags import BenchFlags, add_bench_arguments, read_bench_flags
 from testbed.command.exit_codes import CommandError, ExitCode
 from testbed.command.installation import prepare_installation
-from testbed.command.places import runs_folder
 from testbed.command.worker import check_environment
 
 
@@ -47,24 +49,36 @@ def test_bad_names_are_one_line(words: tuple[str, ...], said: str) -> None:
     assert caught.value.code is ExitCode.BAD_INPUT
 
 
-def test_a_bench_names_what_it_shares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def outcome(code: str, **variables: Path) -> subprocess.CompletedProcess[str]:
+    """The code in a process of its own, with these variables of Looplane's and no others."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("LOOPLANE_")}
+    environment = inherited | {name: str(value) for name, value in variables.items()}
+    return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+
+
+def test_a_bench_names_what_it_shares(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match=r"DATABASE_URL \(.*REDIS_URL \(.*LOOPLANE_RUNS \(") as caught:
         check_environment({})
     assert caught.value.code is ExitCode.BAD_INPUT
-    monkeypatch.setenv("LOOPLANE_RUNS", str(tmp_path / "away"))
-    whole = {"DATABASE_URL": "x", "REDIS_URL": "x", "LOOPLANE_RUNS": str(tmp_path / "away")}
-    with pytest.raises(CommandError, match="away is not there") as caught:
-        check_environment(whole)
-    assert caught.value.code is ExitCode.HOST_CANNOT
+    code = """
+from testbed.command.worker import check_environment
+from testbed.command.exit_codes import CommandError
+try:
+    check_environment({"DATABASE_URL": "x", "REDIS_URL": "x", "LOOPLANE_RUNS": "x"})
+except CommandError as fault:
+    print(int(fault.code), fault)
+"""
+    printed = outcome(code, LOOPLANE_RUNS=tmp_path / "away").stdout
+    assert printed.startswith(f"{int(ExitCode.HOST_CANNOT)} ")
+    assert "away is not there" in printed
 
 
-def test_run_folders_may_lie_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOOPLANE_STATE", str(tmp_path / "state"))
-    monkeypatch.delenv("LOOPLANE_RUNS", raising=False)
-    assert runs_folder() == tmp_path / "state" / "runs"
-    monkeypatch.setenv("LOOPLANE_RUNS", str(tmp_path / "shared"))
-    assert runs_folder() == tmp_path / "shared"
-    place = prepare_installation(tmp_path / "state", runs_folder(), privileged=False)
+def test_run_folders_may_lie_elsewhere(tmp_path: Path) -> None:
+    code = "from testbed.command.places import runs_folder; print(runs_folder())"
+    state, shared = tmp_path / "state", tmp_path / "shared"
+    assert outcome(code, LOOPLANE_STATE=state).stdout.strip() == str(state / "runs")
+    assert outcome(code, LOOPLANE_STATE=state, LOOPLANE_RUNS=shared).stdout.strip() == str(shared)
+    place = prepare_installation(state, shared, privileged=False)
     assert place.runs.is_dir()
-    assert place.environment({})["LOOPLANE_RUNS"] == str(tmp_path / "shared")
-    assert not (tmp_path / "state" / "runs").exists()
+    assert place.environment({})["LOOPLANE_RUNS"] == str(shared)
+    assert not (state / "runs").exists()
