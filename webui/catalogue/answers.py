@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from django.db.models import Max
 
@@ -19,9 +19,11 @@ from webui.runs.models import Run
 from webui.runs.states import Outcome
 
 SHOWN = 4
+_Told: TypeAlias = tuple[str, tuple[float, float, float]]
 LEFT, RIGHT, ROW = 96.0, 214.0, 22.0
 """The axis of the drawing, in its own units, and the height of a system's row."""
 _METRIC = re.compile(r"systems\.(?:[a-z0-9-]+|\"[^\"]+\")\.([a-z_.0-9]+)")
+_NUMBERED = re.compile(r"([^0-9]*)([0-9.]*)")
 _NO_FIGURE = ("requests.", "blocks.", "accidents.", "jct.failed", "recovery.", "neighbours.", "mitigations")
 """What counts correctness and is the same for all systems when all is well."""
 _WORDS = {
@@ -61,7 +63,7 @@ class Answer:
     words: str
     """Which figure it is, and its spread."""
     more: int
-    """Systems that are left out."""
+    """Systems, and points of a sweep, that are left out."""
     height: float
 
     @property
@@ -143,12 +145,13 @@ def _figure(system: Any, metric: str) -> tuple[float, float, float] | None:
     return float(middle), float(ends[0]), float(ends[1])
 
 
-def _drawn(told: list[tuple[str, tuple[float, float, float]]], metric: str) -> Answer:
-    top = max(high for _, (_, _, high) in told[:SHOWN]) * 1.04 or 1.0
+def _drawn(told: list[_Told], metric: str) -> Answer:
+    shown, at = _at_one_point(told)
+    top = max(high for _, (_, _, high) in shown) * 1.04 or 1.0
     # Units of the metric itself, or of the statistic that it is made of.
     unit = "s" if metric == "jct" else next((words for end, words in _UNITS if metric.endswith(end)), "")
     rows = []
-    for number, (name, (middle, low, high)) in enumerate(told[:SHOWN]):
+    for number, (name, (middle, low, high)) in enumerate(shown):
         x, x0, x1 = (LEFT + max(0.0, one) / top * (RIGHT - LEFT) for one in (middle, low, high))
         said = f"{number_words(middle)} {unit}".strip()
         rows.append(Row(name, number * ROW + 12, round(x, 1), round(x0, 1), round(x1, 1), number, said))
@@ -156,7 +159,22 @@ def _drawn(told: list[tuple[str, tuple[float, float, float]]], metric: str) -> A
         metric, ", median to p99" if metric.endswith(("_ms", "_us")) else ""
     )
     words = _WORDS.get(metric, metric.replace("_", " ").replace(".", ", "))
-    return Answer(tuple(rows), f"{words}{spread}", max(0, len(told) - SHOWN), len(rows) * ROW + 2)
+    return Answer(tuple(rows), f"{words}{spread}{at}", len(told) - len(rows), len(rows) * ROW + 2)
+
+
+def _at_one_point(told: list[_Told]) -> tuple[list[_Told], str]:
+    """What a card has room for: of a sweep its systems at the last of the points, and which that is."""
+    points = {point for name, _ in told if (point := name.partition(" ")[2])}
+    if not points:
+        return told[:SHOWN], ""
+    last = max(points, key=_in_order)
+    there = [(name.partition(" ")[0], figure) for name, figure in told if name.partition(" ")[2] == last]
+    return there[:SHOWN], f", at {last.replace('=', ' ')}"
+
+
+def _in_order(point: str) -> list[tuple[str, float]]:
+    """A point's values by their size: 1024 comes after 128."""
+    return [(words, float(number or 0)) for words, number in _NUMBERED.findall(point)]
 
 
 def number_words(value: float) -> str:

@@ -105,6 +105,15 @@ def test_a_run_is_cloned_with_its_changes(logged_in: Client, make_run: Callable[
     assert logged_in.get("/experiments/new?from=nope").status_code == 404
 
 
+def test_the_card_of_a_sweep_has_its_systems_at_the_last_point() -> None:
+    figures = {("gpu", 128): 128, ("gpu", 1024): 1024, ("cpu", 128): 256, ("cpu", 1024): 2048}
+    systems = {f"{name} prompt={prompt}": {"ttft_ms": {"p50": ms}} for (name, prompt), ms in figures.items()}
+    answer = answer_of(Run(systems=["gpu", "cpu"], summary={"systems": systems}))
+    assert answer
+    assert answer.label == "time to the first token, median to p99, at prompt 1024: gpu 1,024 ms, cpu 2,048 ms"
+    assert answer.more == 2
+
+
 def test_systems_that_make_traffic_of_their_own_are_launched_though_no_request_is_sent(logged_in: Client) -> None:
     page = text(logged_in.get("/experiments/dualpath/vl-isolation"))
     assert "a server without an end" not in page
