@@ -56,13 +56,14 @@ def socket_of(client: Client, run_id: str, origin: bytes = b"http://localhost") 
 
 
 async def end_of(socket: Socket) -> int:
-    """The code that the server closes with; answers what comes before it."""
-    while True:
-        message = await socket.receive_output(SOON_S)
-        if message["type"] == "websocket.close":
-            return int(message.get("code") or 1000)
-        if message.get("bytes"):
-            await socket.send_input({"type": "websocket.receive", "text": "a"})
+    """The code that the server closes with; answers what comes before it. Raises TimeoutError if it never does."""
+    async with asyncio.timeout(2 * SOON_S):
+        while True:
+            message = await socket.receive_output(SOON_S)
+            if message["type"] == "websocket.close":
+                return int(message.get("code") or 1000)
+            if message.get("bytes"):
+                await socket.send_input({"type": "websocket.receive", "text": "a"})
 
 
 @pytest.fixture
