@@ -31,7 +31,7 @@ _WORDS = {
     "tpot_ms": "time per token", "jct": "job completion time", "throughput_tokens_per_s": "throughput",
     "energy.mj_per_token": "energy per token", "host.graph_ratio": "host's part of a step",
 }  # fmt: skip
-_UNITS = (("_ms", "ms"), ("_tokens_per_s", "tokens/s"), ("_per_s", "/s"), ("_us", "µs"), ("_s", "s"), ("_percent", "%"),
+_UNITS = (("_ms", "ms"), ("_tokens_per_s", "tok/s"), ("_per_s", "/s"), ("_us", "µs"), ("_s", "s"), ("_percent", "%"),
           ("_watts", "W"), ("mj_per_token", "mJ"))  # fmt: skip
 
 
