@@ -24,7 +24,8 @@ def run_share_form(request: HttpRequest, run_id: str) -> HttpResponse:
     is_part = request.headers.get("HX-Request") == "true"
     fault, saved = "", False
     if request.method == "POST":
-        numbers = [int(one) for one in request.POST.getlist("groups") if one.isascii() and one.isdecimal()]
+        told = request.POST.getlist("groups")
+        numbers = [int(one) for one in told if one.isascii() and one.isdecimal() and len(one) < 19]
         try:
             run_share(run=run, caller=caller, visibility=request.POST.get("visibility", ""), groups=numbers)
             saved = True

@@ -104,3 +104,11 @@ def test_the_part_and_the_page(user: User, make_user: Make, make_run: Make) -> N
     assert as_(make_user("mallory")).post(address, {"visibility": "private"}).status_code == 403
     run.refresh_from_db()
     assert run.visibility == "everyone"
+
+
+@pytest.mark.parametrize("number", ["9" * 20, "9" * 5000, "-1", "1_0", "٣"])
+def test_odd_numbers_of_groups_are_none_of_ones_own(user: User, make_run: Make, number: str) -> None:
+    run = make_run()
+    answer = as_(user).post(f"/runs/{run.pk}/share", {"visibility": "groups", "groups": number})
+    assert answer.status_code == 422
+    assert run.groups.count() == 0
