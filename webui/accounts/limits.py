@@ -49,6 +49,11 @@ def limit_take(*, limit: str, who: User | str | None) -> None:
         raise TooMany(limit, a_minute, WINDOW_S - second)
 
 
+def limits_forget() -> None:
+    """Counts of minutes that are over: of a person they go with the next one, an address may never come again."""
+    Take.objects.filter(minute__lt=int(time.time()) // WINDOW_S - 1).delete()
+
+
 def limits_of_api(request: HttpRequest) -> list[str]:
     """What a request to the API takes."""
     path = request.path.removesuffix("/")

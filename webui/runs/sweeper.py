@@ -23,6 +23,7 @@ from django.conf import settings
 from django.db import close_old_connections
 from django.utils import timezone
 
+from webui.accounts.limits import limits_forget
 from webui.accounts.sessions import SessionStore
 from webui.benches.identity import bench_here, queues_here
 from webui.benches.leases import leases_expire
@@ -90,8 +91,9 @@ def pack() -> str:
 
 
 def tidy() -> None:
-    """Forgets what nobody needs: sessions that ran out, and what finished simulations printed days ago."""
+    """Forgets what nobody needs: sessions that ran out, counts of limits, what simulations printed days ago."""
     SessionStore.clear_expired()
+    limits_forget()
     old = Run.objects.filter(state=State.FINISHED, finished_at__lt=timezone.now() - KEPT)
     # From the folders that are there: the index may hold a hundred thousand runs, and this thread reports the bench.
     for kind in ("launches", "packs"):

@@ -46,6 +46,14 @@ def test_a_limit_is_counted_by_person_and_minute(
 
 
 @pytest.mark.django_db
+def test_counts_of_addresses_that_never_come_again_are_forgotten(tight: None) -> None:
+    limits.limit_take(limit="api", who="2001:db8::1")
+    Take.objects.create(limit="api", who="2001:db8::2", minute=1)
+    limits.limits_forget()
+    assert [take.who for take in Take.objects.all()] == ["2001:db8::1"]
+
+
+@pytest.mark.django_db
 def test_the_api_says_when_to_come_again(user: User, client: Client, tight: None) -> None:
     _, secret = services.token_create(user=user, name="ci")
     headers = {"HTTP_AUTHORIZATION": f"Bearer {secret}"}
