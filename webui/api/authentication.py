@@ -39,6 +39,10 @@ class Session(APIKeyCookie):
 
     param_name = settings.SESSION_COOKIE_NAME
 
+    def _get_key(self, request: HttpRequest) -> str | None:
+        """Without a session there is nothing for a CSRF token to protect: 401, as for every stranger."""
+        return super()._get_key(request) if self.param_name in request.COOKIES else None
+
     def authenticate(self, request: HttpRequest, key: str | None) -> Caller | None:
         """The session's user, once a password of their own is chosen."""
         user = cast(Any, request.user)

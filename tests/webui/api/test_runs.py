@@ -10,7 +10,7 @@ import pytest
 from django.test import Client
 
 from testbed.events.ordering import merge
-from tests.webui.api.calling import RUNS, Caller, error
+from tests.webui.api.calling import API, RUNS, Caller, error
 from webui.accounts import services as accounts
 from webui.accounts.models import User
 from webui.api.schemas import RunOut
@@ -147,6 +147,13 @@ def test_an_unknown_token_is_401_also_where_a_session_would_need_a_csrf_token(cl
         response = method(RUNS, headers={"Authorization": "Bearer lp_unknown"})
         assert (response.status_code, error(response)["code"]) == (401, "not_authenticated")
         assert response.headers["WWW-Authenticate"].startswith("Bearer")
+
+
+def test_a_job_that_forgot_its_token_is_told_so_and_not_of_a_csrf_token(db: None) -> None:
+    client = Client(enforce_csrf_checks=True)
+    for path in (RUNS, f"{RUNS}/20260101-000000-abcdef/cancel", f"{API}/leases", f"{API}/webhooks"):
+        response = client.post(path, {"experiment": "blink/small"}, "application/json")
+        assert (response.status_code, error(response)["code"]) == (401, "not_authenticated")
 
 
 def test_strangers_get_401_and_how_to_get_in(client: Client, db: None) -> None:
