@@ -324,7 +324,8 @@ def test_faults_of_a_file_stand_beside_it(visit: Visit, allowed_errors: list[str
     page = visit("/experiments/new")
     page.get_by_role("textbox", name="Experiment file").fill('name = "x"\nrequests = 3\n')
     page.get_by_role("button", name="Check").click()
-    expect(page.get_by_role("alert")).to_contain_text("no such key")
+    expect(page.get_by_role("alert")).to_contain_text("Nothing was started")
+    expect(page.locator("#main")).to_contain_text("no such key")
     expect(page.get_by_role("textbox", name="Experiment file")).to_have_value('name = "x"\nrequests = 3\n')
 
 
