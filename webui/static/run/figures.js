@@ -23,6 +23,7 @@ const FRONT_END = ["front end: arrival to first token streamed", "front end: per
 export class Figures {
   /** @param {HTMLElement} box @param {import("./model.js").Model} model */
   constructor(box, model) {
+    this.box = box;
     this.model = model;
     this.version = -1;
     this.live = true;
@@ -33,6 +34,8 @@ export class Figures {
   /** @param {boolean} force */
   update(force) {
     const { exchanges, tracks } = this.model, version = exchanges.version + tracks.version;
+    // A run without requests, as of lanes alone, has its answer in the tables further down.
+    this.box.hidden = !this.live && !exchanges.exchanges.length && !tracks.tracks.size;
     if (!force && version === this.version) return;
     this.version = version;
     // Where no client logs, as under `looplane serve`, what the front end saw.
