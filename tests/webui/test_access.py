@@ -35,11 +35,14 @@ from tests.webui.access_world import MARK, NOT_THERE, NUMBER_NOT_THERE, Undone, 
 from tests.webui.conftest import SMALL
 from webui.api.api import api
 from webui.benches.models import Bench, Lease
+from webui.runs.exports import FORMATS
+from webui.runs.folder import downloads_of
 from webui.runs.models import Run
 from webui.runs.routing import websocket_urlpatterns
 
 pytestmark = pytest.mark.django_db
 
+API_ROOT = "/api/v1/runs"
 HOW = "Add a row to {table} in tests/webui/access_table.py (its head says how) for: {missing}"
 
 
@@ -152,6 +155,32 @@ def test_everybody_gets_what_is_theirs_and_nothing_else(world: World, part: str,
         if fault:
             wrong.append(fault)
     assert not wrong, "\n".join([f"{len(wrong)} of the matrix:", *wrong])
+
+
+def evidence(run: str) -> list[str]:
+    """Every file that the run has left and every form that it can be exported in, by page and by API."""
+    names = [one.path for one in downloads_of(run)]
+    assert {Path(name).suffix for name in names} >= {".html", ".json", ".toml", ".jsonl"}
+    page, api = f"/runs/{run}", f"{API_ROOT}/{run}"
+    files = [f"{page}/files/{name}" for name in names] + [f"{api}/artifacts/{name}" for name in names]
+    forms = [f"{root}/export/{form}" for form in FORMATS for root in (page, api)]
+    return [*files, *forms, f"{page}/archive", f"{api}/verdict", f"{api}/events"]
+
+
+@pytest.mark.parametrize("kind", READS_RUN)
+def test_every_file_and_export_is_its_readers_alone(world: World, kind: str) -> None:
+    """The matrix asks for one of each, here for all. The owner shows that it is there; other readers are in the matrix."""
+    run, wrong = world.runs[kind].pk, []
+    for address in evidence(run):
+        is_api = address.startswith("/api/")
+        for who in sorted(EVERYBODY - SESSIONS if is_api else SESSIONS | {"stranger"}):
+            if who in READS_RUN[kind] and who not in ("owner", "owner-read"):
+                continue
+            status = world.ask(who, "GET", address).status_code
+            due = 200 if who in READS_RUN[kind] else (401 if is_api else 302) if who in STRANGERS else 404
+            if status != due:
+                wrong.append(f"{address} as {who}: {status}, due {due}")
+    assert not wrong, "\n".join(wrong)
 
 
 UNDER_WAY = (
