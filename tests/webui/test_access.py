@@ -169,7 +169,7 @@ def evidence(run: str) -> list[str]:
 
 @pytest.mark.parametrize("kind", READS_RUN)
 def test_every_file_and_export_is_its_readers_alone(world: World, kind: str) -> None:
-    """The matrix asks for one of each, here for all. The owner shows that it is there; other readers are in the matrix."""
+    """The matrix asks for one of each, here for all. Of the readers the owner alone asks; others are in the matrix."""
     run, wrong = world.runs[kind].pk, []
     for address in evidence(run):
         is_api = address.startswith("/api/")
