@@ -117,6 +117,7 @@ def test_every_page_of_the_other_roles_opens_without_an_error(
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(3600)  # some six hundred pages
 def test_all_roles_and_themes_and_widths(
     page_as: Visit, seeded: dict[str, str], soak: bool, soak_note: Callable[[str], None]
 ) -> None:
