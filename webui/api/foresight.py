@@ -1,21 +1,17 @@
 """What a run of an experiment would be: its faults, or its plan in short. Reads and plans; makes nothing.
 
-The plan is the planner's own (`testbed.experiment.planning`), as a run would get it but for the wire's profile, which
-the bench measures.
+The plan is that of the launch page (`webui.catalogue.planned`).
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from testbed.experiment.complaints import SpecError
 from testbed.experiment.plan import Plan
-from testbed.experiment.planning import compile_plan
-from testbed.experiment.reading import at_point, spec_from_bytes
-from testbed.experiment.spec import Spec
-from testbed.experiment.sweep import count_places, count_requests, places
-
-CLOCKS: dict[str, Literal["simulated", "wall"]] = {"sim": "simulated", "mininet": "wall"}
+from testbed.experiment.reading import spec_from_bytes
+from testbed.experiment.sweep import count_places, count_requests
+from webui.catalogue.planned import CannotRunThere, first_plan
 
 
 def foresee(*, text: str, name: str, overrides: list[str], backend: str) -> dict[str, Any]:
@@ -25,8 +21,8 @@ def foresee(*, text: str, name: str, overrides: list[str], backend: str) -> dict
     except SpecError as fault:
         return _nothing([{"path": one.path, "message": str(one)} for one in fault.faults])
     try:
-        plan = _first_plan(spec, backend)
-    except ValueError as fault:  # right in itself, but not on this backend
+        plan = first_plan(spec, next(iter(spec.systems)), backend)
+    except CannotRunThere as fault:
         return _nothing([{"path": "on", "message": str(fault)}])
     return {
         "ok": True,
@@ -43,12 +39,6 @@ def _nothing(faults: list[dict[str, str]]) -> dict[str, Any]:
     return {
         "ok": False, "faults": faults, "systems": [], "trials": 0, "requests": 0, "expectations": 0, "plan": None,
     }  # fmt: skip
-
-
-def _first_plan(spec: Spec, backend: str) -> Plan:
-    place = places(list(spec.systems), spec.sweep, spec.repeats)[0]
-    spec = at_point(spec, place.point)
-    return compile_plan(spec, place, run="foreseen", label="000000", clock=CLOCKS[backend])
 
 
 def _in_short(plan: Plan) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from testbed.experiment.reading import spec_from_bytes, tables_from_bytes
 from testbed.experiment.spec import Spec
 from webui.catalogue.launch_form import form_of, overrides_of, place_faults
 from webui.catalogue.parts import Section, Table, every_input
-from webui.catalogue.preview import CannotRunThere, Preview, preview_of
+from webui.catalogue.planned import CannotRunThere
+from webui.catalogue.preview import Preview, preview_of
 from webui.catalogue.toml_text import document
 from webui.runs.specs import SpecFacts, facts_of
 

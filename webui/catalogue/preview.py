@@ -1,24 +1,21 @@
 """What a launch would be, before it is one: the plan of each system, how many trials, how long, when.
 
-The plan is the planner's own, so what is drawn is what is built, but for the wire's profile, which the bench measures.
+The plan is the planner's own (`webui.catalogue.planned`), so what is drawn is what is built.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from testbed.experiment.plan import Plan
-from testbed.experiment.planning import compile_plan
-from testbed.experiment.reading import at_point
 from testbed.experiment.spec import Spec
-from testbed.experiment.sweep import count_places, count_requests, places
+from testbed.experiment.sweep import count_places, count_requests
 from webui.catalogue.drawing import Drawing, NodeRow, draw, fabric_words, lane_words, node_rows
+from webui.catalogue.planned import first_plan
 from webui.runs.estimates import expected_seconds
 from webui.runs.models import Backend
 
-CLOCKS: dict[str, Literal["simulated", "wall"]] = {Backend.SIM: "simulated", Backend.MININET: "wall"}
 REAL = {
     Backend.SIM: "schedulers, servers, rings and the verbs that they post",
     Backend.MININET: "processes, sockets, RoCEv2 packets and the kernel's queues, with real time",
@@ -27,10 +24,6 @@ MODELLED = {
     Backend.SIM: "time itself, the wire, and how long GPU steps take",
     Backend.MININET: "how long GPU steps take, and PCIe",
 }
-
-
-class CannotRunThere(Exception):
-    """An experiment that is right in itself, but not on this backend; the sentence says why."""
 
 
 @dataclass(frozen=True)
@@ -93,12 +86,7 @@ def preview_of(spec: Spec, *, experiment: str, backend: str) -> Preview:
 
 
 def _system(spec: Spec, name: str, backend: str) -> SystemPlan:
-    place = next(one for one in places(list(spec.systems), spec.sweep, spec.repeats) if one.system == name)
-    at_first = at_point(spec, place.point)
-    try:
-        plan = compile_plan(at_first, place, run="preview", label="000000", clock=CLOCKS[backend])
-    except ValueError as fault:
-        raise CannotRunThere(str(fault)) from None
+    plan = first_plan(spec, name, backend)
     return SystemPlan(
         name=name,
         kind=plan.kind,
