@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
-import socket
-import subprocess
-import sys
 import threading
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -22,10 +16,10 @@ from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_K
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
-from testbed.command.places import SOURCE
 from testbed.events.log import EventWriter
 from testbed.events.ordering import merge
 from testbed.events.schema import LineLogged
+from tests.webui.web_process import web_process
 from webui.accounts import services as accounts
 from webui.accounts.models import User
 from webui.accounts.sessions import SessionStore
@@ -39,25 +33,8 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture(scope="module")
 def server(state_folder: Path, django_db_setup: None) -> Iterator[str]:
     """The web process on the tests' own database file."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        listener.set_inheritable(True)
-        port = listener.getsockname()[1]
-        environment = {**os.environ, "LOOPLANE_STATE": str(state_folder), "DJANGO_SETTINGS_MODULE": "webui.settings"}
-        words = [sys.executable, "-m", "webui.serve", "--fd", str(listener.fileno())]
-        process = subprocess.Popen(words, cwd=SOURCE, env=environment, pass_fds=[listener.fileno()])
-    address = f"127.0.0.1:{port}"
-    try:
-        for _ in range(300):
-            with suppress(OSError), urllib.request.urlopen(f"http://{address}/healthz", timeout=1):
-                break
-            assert process.poll() is None
-            time.sleep(0.1)
-        yield address
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(15)
+    with web_process(state_folder) as place:
+        yield place
 
 
 def session_of(user: User) -> str:
