@@ -19,7 +19,7 @@ import select
 import socket
 
 from emulators.node import NodeRun
-from testbed.events.schema import LineLogged
+from testbed.events.run_events import LineLogged
 from testbed.experiment.server_address import TURNS_PORT, front_address, server_of
 from testbed.machine import Deliver, MachineError
 from testbed.serving.turn_frames import BadFrame, FrameReader, TurnMessage, frame

@@ -33,7 +33,7 @@ from testbed.clocks.pcie import split_address
 from testbed.clocks.wall import Beat, Epoch, Lateness, WallTime
 from testbed.events.fidelity_events import ClockLate
 from testbed.events.log import EventWriter
-from testbed.events.schema import (
+from testbed.events.run_events import (
     LineLogged,
     NodeHeartbeat,
     NodeReady,

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection
 
 from emulators.message_stream import MessageStream, StreamLost, wanted
 from emulators.node import NodeRun
-from testbed.events.schema import LineLogged
+from testbed.events.run_events import LineLogged
 from testbed.machine import Deliver, MachineError
 from testbed.units import Nanoseconds
 

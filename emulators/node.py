@@ -50,7 +50,7 @@ from testbed.clocks.node_host import Accelerator, NodeHost
 from testbed.clocks.wall import Beat, Epoch, Lateness, RoundTrips, WallTime
 from testbed.events.fidelity_events import ClockLate, HardwareEngaged
 from testbed.events.log import EventWriter
-from testbed.events.schema import LineLogged, NodeHeartbeat, NodeReady, NodeStopped
+from testbed.events.run_events import LineLogged, NodeHeartbeat, NodeReady, NodeStopped
 from testbed.machine import Completion, CompletionStatus, Deliver, Event, Machine, MachineError, Message, Verb
 from testbed.network.connection import ConnectionSettings
 from testbed.units import MICROSECOND, MILLISECOND, SECOND, Nanoseconds

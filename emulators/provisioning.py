@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from emulators.node import NodeRun
-from testbed.events.schema import HostProvisioned
+from testbed.events.run_events import HostProvisioned
 from testbed.experiment.assembly import provisions_of
 from testbed.experiment.plan import Plan
 

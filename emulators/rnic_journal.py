@@ -15,7 +15,7 @@ from emulators.rnic_ports import Endpoint
 from testbed.clocks.wall import Beat, WallTime
 from testbed.events.fidelity_events import RnicMeasured
 from testbed.events.log import EventWriter
-from testbed.events.schema import LineLogged, NodeHeartbeat, NodeStopped
+from testbed.events.run_events import LineLogged, NodeHeartbeat, NodeStopped
 from testbed.units import MILLISECOND, SECOND
 
 HEARTBEAT = 100 * MILLISECOND

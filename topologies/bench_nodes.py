@@ -18,7 +18,7 @@ import msgspec
 
 from testbed.events.fidelity_events import CaptureFinished
 from testbed.events.log import EventWriter, decode_record
-from testbed.events.schema import NodeStopped
+from testbed.events.run_events import NodeStopped
 from testbed.experiment.plan import NodePlan, Plan
 from testbed.experiment.server_address import API_PORT, front_address, server_of
 from topologies import silicon

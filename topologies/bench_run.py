@@ -23,7 +23,7 @@ from testbed.clocks.wall import Epoch, WallTime
 from testbed.command.locks import held
 from testbed.events.fidelity_events import FaultInjected
 from testbed.events.log import EventWriter
-from testbed.events.schema import LineLogged, RunStarted, StageEntered
+from testbed.events.run_events import LineLogged, RunStarted, StageEntered
 from testbed.experiment.plan import FaultPlan, Plan, read_plan
 from testbed.machine import Event
 from testbed.units import MILLISECOND

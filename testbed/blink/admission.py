@@ -26,7 +26,8 @@ from testbed.blink.slots import (
     state_of,
 )
 from testbed.events.prefix_events import PrefixReused
-from testbed.events.schema import LineLogged, SlotClaimed, SlotMoved
+from testbed.events.run_events import LineLogged
+from testbed.events.schema import SlotClaimed, SlotMoved
 from testbed.machine import Effect, Emit
 from testbed.serving.batch import Generation
 from testbed.serving.kv_blocks import BlockPool

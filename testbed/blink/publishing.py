@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from testbed.blink.admission import SlotGeneration, SlotMover
 from testbed.blink.ring import FinishReason, RingView
 from testbed.blink.slots import STATE_MASK, SlotMove, SlotState, cancelled, incarnation_of
-from testbed.events.schema import LineLogged, TokensPublished
+from testbed.events.run_events import LineLogged
+from testbed.events.schema import TokensPublished
 from testbed.machine import Effect, Emit
 from testbed.serving.kv_blocks import BlockPool
 

@@ -25,7 +25,7 @@ from testbed.blink.ring import (
     unpack_progress,
 )
 from testbed.blink.slots import SlotMove, SlotState, cancelled, incarnation_of, state_of
-from testbed.events.schema import LineLogged
+from testbed.events.run_events import LineLogged
 from testbed.machine import Effect, Emit
 from testbed.serving.kv_blocks import BlockPool
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from testbed.events.log import Record, log_files, read_log
-from testbed.events.schema import NodeStopped
+from testbed.events.run_events import NodeStopped
 from testbed.units import Nanoseconds
 
 Place: TypeAlias = tuple[Nanoseconds, str, int]

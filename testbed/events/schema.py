@@ -1,4 +1,4 @@
-"""Every event that Looplane logs, in one place; those of KV traffic and of fidelity in modules of their own.
+"""Every event that Looplane logs, as one union, and those of a server's thirteen steps; others in modules beside it.
 
 An event says what *has* happened (`noun.verbed`). It holds facts in true units; the driver that logs it adds `t`
 (true nanoseconds since the run's epoch), `node` and `seq` (see `testbed.events.log`). Unknown fields are refused.
@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import ClassVar, TypeAlias, Union
 
 from testbed.events.blink_events import SchedulerRestarted, WatchdogCalmed, WatchdogFired, WatchdogGaveUp
+from testbed.events.client_events import RequestFailed, RequestFinished, RequestSent, TokenReceived
 from testbed.events.fidelity_events import (
     CaptureFinished,
     ClockLate,
@@ -59,80 +60,18 @@ from testbed.events.kv_events import (
     TurnStage,
 )
 from testbed.events.prefix_events import PrefixReused
+from testbed.events.run_events import (
+    HostProvisioned,
+    LineLogged,
+    NodeHeartbeat,
+    NodeReady,
+    NodeStopped,
+    RunFinished,
+    RunStarted,
+    StageEntered,
+)
 from testbed.machine import Event
 from testbed.units import Nanoseconds
-
-# --- the run and its nodes -------------------------------------------------------------------------------------
-
-
-class RunStarted(Event, frozen=True, tag="run.started"):
-    """The barrier has opened: every node is ready and the epoch is set."""
-
-    system: str
-    clock: str
-    """`simulated` or `wall`."""
-    dilation: float
-    byte_scale: int
-    seed: int
-    requests: int
-    """How many requests the workload will send; 0 when it is open-ended (`looplane serve`)."""
-    nodes: tuple[str, ...] = ()
-    """Names of the planned nodes, each of which logs node.ready and node.stopped; empty where the log does not say."""
-    displaced: tuple[str, ...] = ()
-    """Of these, the ones that stand for silicon and that the experiment has put on cores of the host: how late they
-    are is what the run measures, and no fault of it."""
-
-
-class RunFinished(Event, frozen=True, tag="run.finished"):
-    """Nothing more will happen in this run."""
-
-    outcome: str
-    """passed, failed, errored, cancelled or lost."""
-    detail: str = ""
-
-
-class StageEntered(Event, frozen=True, tag="stage.entered"):
-    """The bench moved on: preparing, network, nodes, running, finalising, cleaned."""
-
-    stage: str
-    detail: str = ""
-
-
-class NodeReady(Event, frozen=True, tag="node.ready"):
-    """The node's software waits at the barrier."""
-
-    role: str
-    pid: int
-
-
-class NodeHeartbeat(Event, frozen=True, tag="node.heartbeat"):
-    """Written every 100 ms of wall time: the log of this node is complete up to this `t`."""
-
-    level: ClassVar[str] = "debug"
-
-
-class NodeStopped(Event, frozen=True, tag="node.stopped"):
-    """The node's software has ended. `code` is its exit code, `detail` its last words if it died."""
-
-    code: int
-    detail: str = ""
-
-
-class HostProvisioned(Event, frozen=True, tag="host.provisioned"):
-    """The host has loaded the model and captured the graphs, and leaves the path (Blink, initialisation phase)."""
-
-    model: str
-    weights_bytes: int
-    graphs: int
-    kv_blocks: int
-
-
-class LineLogged(Event, frozen=True, tag="line.logged"):
-    """One line of a node's own log."""
-
-    text: str
-    severity: str = "info"
-
 
 # --- one request, steps 1-5: network, tokeniser, slot tracker, RDMA write ---------------------------------------
 
@@ -353,43 +292,6 @@ class VerbFailed(Event, frozen=True, tag="verb.failed"):
     peer: str
     status: str
     level: ClassVar[str] = "error"
-
-
-# --- the client's side: what latency is measured from --------------------------------------------------------------
-
-
-class RequestSent(Event, frozen=True, tag="request.sent"):
-    """The client sent the request; `lag` is how long after its scheduled arrival (open loop, serving.md §3)."""
-
-    name: str
-    scheduled: Nanoseconds
-    lag: Nanoseconds
-    prompt_tokens: int
-    max_tokens: int
-
-
-class TokenReceived(Event, frozen=True, tag="token.received"):
-    """A chunk with `count` tokens reached the client; `index` is the place of its first token, from 0."""
-
-    name: str
-    index: int
-    count: int = 1
-
-
-class RequestFinished(Event, frozen=True, tag="request.finished"):
-    """The client has the whole answer. `tokens` is the server's usage figure."""
-
-    name: str
-    tokens: int
-    reason: str
-
-
-class RequestFailed(Event, frozen=True, tag="request.failed"):
-    """The request ended without a whole answer; it counts in no latency."""
-
-    name: str
-    error: str
-    level: ClassVar[str] = "warning"
 
 
 AnyEvent: TypeAlias = Union[  # noqa: UP007  # msgspec wants one flat tagged union

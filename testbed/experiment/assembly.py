@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from testbed.events.schema import HostProvisioned
+from testbed.events.run_events import HostProvisioned
 from testbed.experiment.baseline_systems import BASELINES
 from testbed.experiment.blink_system import BLINK
 from testbed.experiment.dualpath_system import DUALPATH

@@ -13,7 +13,7 @@ import msgspec
 from testbed.events.fidelity_events import FidelityJudged
 from testbed.events.log import EventWriter, Record
 from testbed.events.ordering import merge
-from testbed.events.schema import RunFinished
+from testbed.events.run_events import RunFinished
 from testbed.experiment.paper import Beside, Ours, beside, beside_ratios, bundled_papers
 from testbed.experiment.plan import Plan
 from testbed.experiment.provenance import read_provenance

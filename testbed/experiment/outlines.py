@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from testbed.clocks.node_host import Accelerator
-from testbed.events.schema import HostProvisioned
+from testbed.events.run_events import HostProvisioned
 from testbed.experiment.plan import NodePlan, Plan, Role
 from testbed.machine import Machine
 from testbed.network.host_design import PAPERS_HOST, HostDesign

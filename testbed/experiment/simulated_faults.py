@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 
 from testbed.clocks.simulated import Simulation
 from testbed.events.fidelity_events import FaultInjected
-from testbed.events.schema import NodeStopped
+from testbed.events.run_events import NodeStopped
 from testbed.experiment.outlines import NodeAssembly, Owner
 from testbed.experiment.plan import FaultPlan
 from testbed.machine import Event

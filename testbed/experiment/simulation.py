@@ -18,7 +18,7 @@ from testbed.clocks.front_network import FrontNetwork
 from testbed.clocks.pcie import PcieLinks
 from testbed.clocks.simulated import Simulation
 from testbed.events.log import EventWriter
-from testbed.events.schema import (
+from testbed.events.run_events import (
     LineLogged,
     NodeHeartbeat,
     NodeReady,

@@ -12,7 +12,8 @@ import msgspec
 
 from testbed.events.host_events import HostOperation, NeighbourMeasured, NeighbourStarted
 from testbed.events.log import Record
-from testbed.events.schema import GraphLaunched, NodeReady, RunStarted, TokensSampled
+from testbed.events.run_events import NodeReady, RunStarted
+from testbed.events.schema import GraphLaunched, TokensSampled
 from testbed.machine import Event
 from testbed.units import MILLISECOND, SECOND, Nanoseconds
 

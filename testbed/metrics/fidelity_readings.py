@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from testbed.events.client_events import RequestSent
 from testbed.events.fidelity_events import (
     CaptureFinished,
     ClockLate,
@@ -21,7 +22,7 @@ from testbed.events.fidelity_events import (
 )
 from testbed.events.host_events import NeighbourMeasured, ProcessorCalibrated
 from testbed.events.log import Record
-from testbed.events.schema import NodeReady, NodeStopped, RequestSent, RunStarted
+from testbed.events.run_events import NodeReady, NodeStopped, RunStarted
 from testbed.machine import Event
 from testbed.units import MILLISECOND, Nanoseconds
 

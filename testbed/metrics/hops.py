@@ -15,17 +15,10 @@ from collections.abc import Sequence
 
 import msgspec
 
+from testbed.events.client_events import RequestSent, TokenReceived
 from testbed.events.fidelity_events import VerbsMeasured
 from testbed.events.log import Record
-from testbed.events.schema import (
-    PromptWritten,
-    RequestArrived,
-    RequestSent,
-    SlotClaimed,
-    TokenReceived,
-    TokensPublished,
-    TokensStreamed,
-)
+from testbed.events.schema import PromptWritten, RequestArrived, SlotClaimed, TokensPublished, TokensStreamed
 from testbed.machine import Event
 from testbed.units import Nanoseconds
 

@@ -12,7 +12,7 @@ import msgspec
 from testbed.events.fidelity_events import WaitMeasured
 from testbed.events.host_events import CountersMeasured, GraphMeasured, HostOperation, LaunchGap
 from testbed.events.log import Record
-from testbed.events.schema import NodeReady
+from testbed.events.run_events import NodeReady
 from testbed.machine import Event
 from testbed.metrics.tally import Tally, add, copied
 from testbed.units import Nanoseconds

@@ -5,16 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from testbed.events.log import Record
-from testbed.events.schema import (
-    DeviceFaulted,
-    HostProvisioned,
-    NodeReady,
-    NodeStopped,
-    RunFinished,
-    RunStarted,
-    StageEntered,
-    VerbFailed,
-)
+from testbed.events.run_events import HostProvisioned, NodeReady, NodeStopped, RunFinished, RunStarted, StageEntered
+from testbed.events.schema import DeviceFaulted, VerbFailed
 from testbed.machine import Event
 from testbed.units import Nanoseconds
 

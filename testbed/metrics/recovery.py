@@ -11,9 +11,10 @@ from __future__ import annotations
 import msgspec
 
 from testbed.events.blink_events import SchedulerRestarted, WatchdogCalmed, WatchdogFired, WatchdogGaveUp
+from testbed.events.client_events import RequestFailed, RequestFinished, TokenReceived
 from testbed.events.fidelity_events import FaultInjected
 from testbed.events.log import Record
-from testbed.events.schema import RequestFailed, RequestFinished, TokenReceived, TokensPublished
+from testbed.events.schema import TokensPublished
 from testbed.machine import Event
 from testbed.units import Nanoseconds
 

@@ -11,17 +11,14 @@ from collections.abc import Sequence
 
 import msgspec
 
+from testbed.events.client_events import RequestFailed, RequestFinished, RequestSent, TokenReceived
 from testbed.events.log import Record
 from testbed.events.schema import (
     RequestAbandoned,
     RequestArrived,
-    RequestFailed,
-    RequestFinished,
     RequestRefused,
-    RequestSent,
     RequestServed,
     RequestTokenised,
-    TokenReceived,
     TokensStreamed,
 )
 from testbed.machine import Event

@@ -17,7 +17,7 @@ import msgspec
 from testbed.events.fidelity_events import LinkMeasured
 from testbed.events.kv_events import TransferFinished
 from testbed.events.log import Record
-from testbed.events.schema import RunStarted
+from testbed.events.run_events import RunStarted
 from testbed.machine import Event
 from testbed.metrics.shares import WHOLE_PORT
 from testbed.units import MILLISECOND, SECOND, Nanoseconds

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from testbed.events.client_events import RequestFailed, RequestFinished, RequestSent, TokenReceived
 from testbed.events.log import Record
-from testbed.events.schema import RequestFailed, RequestFinished, RequestSent, TokenReceived
 from testbed.machine import Event
 from testbed.metrics.latency import tokens_of
 from testbed.metrics.requests import Exchange

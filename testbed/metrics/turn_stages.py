@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import msgspec
 
+from testbed.events.client_events import RequestSent, TokenReceived
 from testbed.events.kv_events import TurnStage
 from testbed.events.log import Record
-from testbed.events.schema import RequestSent, TokenReceived
 from testbed.machine import Event
 from testbed.units import Nanoseconds
 

@@ -6,7 +6,7 @@ every other server here does the same and stays. Nothing here is asked again onc
 
 from __future__ import annotations
 
-from testbed.events.schema import HostProvisioned
+from testbed.events.run_events import HostProvisioned
 from testbed.serving.engine_parameters import EngineParameters
 
 

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from enum import Enum
 from heapq import heapify, heappop, heappush
 
+from testbed.events.client_events import RequestFailed, RequestFinished, RequestSent, TokenReceived
 from testbed.events.kv_events import AgentFinished, AgentStarted
-from testbed.events.schema import RequestFailed, RequestFinished, RequestSent, TokenReceived
 from testbed.machine import Deliver, Effect, Effects, Emit, Message, UnexpectedMessage
 from testbed.serving.turns import SubmitTurn, Turn, TurnAdvanced, TurnFailed
 from testbed.units import Nanoseconds

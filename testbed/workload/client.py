@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 
-from testbed.events.schema import RequestFailed, RequestFinished, RequestSent, TokenReceived
+from testbed.events.client_events import RequestFailed, RequestFinished, RequestSent, TokenReceived
 from testbed.machine import NOTHING, Deliver, Effect, Effects, Emit, Message, UnexpectedMessage
 from testbed.serving.requests import Refused, Request, Submit, Tokens
 from testbed.units import Nanoseconds

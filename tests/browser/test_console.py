@@ -13,9 +13,9 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
+from testbed.events.client_events import TokenReceived
 from testbed.events.log import read_log
 from testbed.events.ordering import merge
-from testbed.events.schema import TokenReceived
 from tests.browser.conftest import PASSWORD, Console, Visit
 
 pytestmark = [pytest.mark.browser, pytest.mark.root]

@@ -15,7 +15,7 @@ from emulators.node import NodeRun, live_in_turns, live_to_the_end
 from emulators.pcie_link import PcieJoining
 from emulators.process_links import OtherProcesses, inherited_links, join_processes
 from testbed.baselines.host_messages import WithdrawRequest
-from testbed.events.schema import LineLogged
+from testbed.events.run_events import LineLogged
 from testbed.machine import Compute, Deliver, Emit
 from testbed.serving.device_messages import LaunchStep, StepDone
 from testbed.serving.graph_cache import DECODE, Graph

@@ -16,7 +16,7 @@ from emulators.nic_pair import OWNER, REGION, REQUESTER, NicPair
 from emulators.node import NIC_SOCKET_VARIABLE, NodeRun
 from emulators.node_asyncio import AsyncNode
 from testbed.events.log import Record, read_log
-from testbed.events.schema import LineLogged
+from testbed.events.run_events import LineLogged
 from testbed.machine import Completion, Effects, Emit, FetchAdd, Message, RemoteAddress
 from testbed.units import MILLISECOND, Nanoseconds
 

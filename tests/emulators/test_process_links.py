@@ -14,7 +14,7 @@ import pytest
 
 from testbed.events.host_events import HostOperation, ProcessorCalibrated
 from testbed.events.log import check_log, read_log
-from testbed.events.schema import LineLogged, NodeReady, NodeStopped
+from testbed.events.run_events import LineLogged, NodeReady, NodeStopped
 from testbed.experiment.plan import NodePlan, Plan, write_plan
 
 HERE = Path(__file__).resolve().parent

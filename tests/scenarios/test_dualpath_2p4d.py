@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from testbed.events.client_events import RequestFinished
 from testbed.events.kv_events import BlockRejected, ForwardFinished
 from testbed.events.ordering import merge
-from testbed.events.schema import RequestFinished
 from testbed.experiment.launch import launch_wall, prepare
 from testbed.experiment.reading import read_spec
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from testbed.events.client_events import RequestFinished
 from testbed.events.kv_events import AgentFinished, BlockRejected, BufferMeasured, NodeLost
 from testbed.events.ordering import merge
-from testbed.events.schema import RequestFinished
 from testbed.experiment.launch import prepare
 from testbed.experiment.reading import read_spec, spec_from_tables, tables_of
 from testbed.experiment.simulation import simulate

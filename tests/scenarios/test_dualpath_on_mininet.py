@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from testbed.events.client_events import RequestFailed, RequestFinished
 from testbed.events.kv_events import TransferFinished
 from testbed.events.ordering import merge
-from testbed.events.schema import RequestFailed, RequestFinished
 from testbed.experiment.launch import Prepared, launch_wall, prepare
 from testbed.experiment.reading import read_spec
 from testbed.experiment.simulation import simulate

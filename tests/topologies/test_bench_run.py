@@ -19,7 +19,7 @@ from bench_tree import BenchTree, facts, finish, result, wait_for
 
 from testbed.events.fidelity_events import CpuMeasured, LanesApplied, LinkMeasured
 from testbed.events.log import check_log, read_log
-from testbed.events.schema import LineLogged, NodeStopped, RunStarted, StageEntered
+from testbed.events.run_events import LineLogged, NodeStopped, RunStarted, StageEntered
 from topologies import docker_host, images
 from topologies.programs import run
 from topologies.registry import start_time

@@ -13,7 +13,7 @@ from bench_tree import BenchTree, finish, result, wait_for
 
 from testbed.events.fidelity_events import LanesApplied
 from testbed.events.log import read_log
-from testbed.events.schema import LineLogged
+from testbed.events.run_events import LineLogged
 from testbed.network.lanes import LaneTable
 from topologies.lane_desk import ANSWER, ASK, Ask, LaneDesk
 

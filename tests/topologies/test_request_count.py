@@ -6,8 +6,9 @@ from pathlib import Path
 
 import bench_plans
 
+from testbed.events.client_events import RequestFailed, RequestFinished
 from testbed.events.log import EventWriter
-from testbed.events.schema import LineLogged, RequestFailed, RequestFinished
+from testbed.events.run_events import LineLogged
 from topologies.request_count import RequestCount
 
 

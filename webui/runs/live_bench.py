@@ -30,15 +30,10 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake
 from websockets.sync.client import connect
 
 from testbed.command.places import SOURCE
+from testbed.events.client_events import RequestSent, TokenReceived
 from testbed.events.log import EventWriter
-from testbed.events.schema import (
-    NodeHeartbeat,
-    NodeStopped,
-    RequestArrived,
-    RequestSent,
-    TokenReceived,
-    TokensPublished,
-)
+from testbed.events.run_events import NodeHeartbeat, NodeStopped
+from testbed.events.schema import RequestArrived, TokensPublished
 from testbed.machine import Event
 
 NODES = ("client0", "dpu0", "gpu0", "host0")

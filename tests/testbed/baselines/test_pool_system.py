@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from testbed.baselines.pool_client import POOL
-from testbed.events.schema import RequestFailed, RequestFinished
+from testbed.events.client_events import RequestFailed, RequestFinished
 from testbed.units import SECOND
 from tests.testbed.baselines.pool_world import PoolWorld
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from testbed.events.client_events import RequestFailed, RequestFinished
 from testbed.events.kv_events import ForwardFinished, PathChosen, TransferFinished
-from testbed.events.schema import RequestFailed, RequestFinished
 from testbed.experiment.baseline_systems import BASELINES
 from tests.testbed.baselines.pool_world import PoolWorld
 

@@ -8,7 +8,8 @@ import pytest
 from testbed.blink.admission import Admission, SlotGeneration
 from testbed.blink.ring import Descriptor, FinishReason, RingLayout, RingView, token_bytes, unpack_progress
 from testbed.blink.slots import SlotMove, SlotState, incarnation_of, move_slot, pack, state_of
-from testbed.events.schema import LineLogged, SlotClaimed
+from testbed.events.run_events import LineLogged
+from testbed.events.schema import SlotClaimed
 from testbed.machine import Effect, Emit
 from testbed.network.memory_region import PlainMemory
 from testbed.serving.kv_blocks import BlockPool

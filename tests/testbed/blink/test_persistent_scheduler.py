@@ -11,12 +11,12 @@ from testbed.blink.ring import pack_progress
 from testbed.blink.scheduler_states import SCHEDULER_TABLE, SchedulerMove, SchedulerState
 from testbed.blink.slots import SlotState, pack
 from testbed.blink.steps import Step
+from testbed.events.run_events import LineLogged
 from testbed.events.schema import (
     BatchChanged,
     DeviceFaulted,
     GraphLaunched,
     GraphSelected,
-    LineLogged,
     SlotClaimed,
     SlotMoved,
     TokensPublished,

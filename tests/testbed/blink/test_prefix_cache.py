@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from testbed.events.prefix_events import PrefixReused
-from testbed.events.schema import BatchChanged, DeviceFaulted, GraphSelected, LineLogged
+from testbed.events.run_events import LineLogged
+from testbed.events.schema import BatchChanged, DeviceFaulted, GraphSelected
 from testbed.serving.requests import Tokens
 from tests.testbed.blink.world import World, small
 

@@ -9,11 +9,11 @@ import pytest
 
 from testbed.blink.parameters import BlinkParameters
 from testbed.blink.slots import SlotState
+from testbed.events.run_events import LineLogged
 from testbed.events.schema import (
     BLINK_STEPS,
     DeviceFaulted,
     GraphLaunched,
-    LineLogged,
     PromptWritten,
     RequestServed,
     SlotMoved,

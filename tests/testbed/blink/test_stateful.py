@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from testbed.blink.slots import incarnation_of, state_of
-from testbed.events.schema import DeviceFaulted, LineLogged, RequestAbandoned, RequestServed
+from testbed.events.run_events import LineLogged
+from testbed.events.schema import DeviceFaulted, RequestAbandoned, RequestServed
 from testbed.machine import CompletionStatus
 from testbed.serving.requests import Refused, Tokens
 from tests.testbed.blink.world import World, small

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from testbed.blink.ring import Descriptor, token_bytes
 from testbed.blink.slots import SlotState, pack
-from testbed.events.schema import GraphSelected, LineLogged, SlotClaimed
+from testbed.events.run_events import LineLogged
+from testbed.events.schema import GraphSelected, SlotClaimed
 from testbed.machine import CompareSwap, Verb, Write
 from testbed.serving.requests import Tokens
 from tests.testbed.blink.world import BASE, Mischief, World, small

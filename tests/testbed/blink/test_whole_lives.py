@@ -11,12 +11,12 @@ import pytest
 
 from testbed.blink.ring import ECHO_MASK
 from testbed.blink.slots import INCARNATION_MASK, SlotState, incarnation_of, pack, state_of
+from testbed.events.run_events import LineLogged
 from testbed.events.schema import (
     BatchChanged,
     DeviceFaulted,
     GraphLaunched,
     GraphSelected,
-    LineLogged,
     RequestServed,
     SlotMoved,
     TokensPublished,

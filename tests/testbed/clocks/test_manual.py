@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from testbed.clocks.manual import Departed, Emitted, ManualClock
-from testbed.events.schema import LineLogged
+from testbed.events.run_events import LineLogged
 from testbed.machine import Completion, Deliver, MachineError
 from testbed.network.memory_region import PlainMemory
 from testbed.serving.requests import Request, Submit

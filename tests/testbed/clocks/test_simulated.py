@@ -6,8 +6,9 @@ import pytest
 
 from testbed.clocks.front_network import FrontNetwork
 from testbed.clocks.simulated import Simulation, SimulationStuck
+from testbed.events.client_events import RequestFailed
 from testbed.events.log import EventWriter, read_log
-from testbed.events.schema import LineLogged, RequestFailed
+from testbed.events.run_events import LineLogged
 from testbed.machine import Deliver, Effects, Event, MachineError, Message, UnexpectedMessage
 from testbed.network.memory_region import PlainMemory
 from testbed.serving.requests import Refused, Request, Submit

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from testbed.events import log
+from testbed.events.client_events import TokenReceived
 from testbed.events.fidelity_events import CpuMeasured, FidelityJudged, RnicMeasured
 from testbed.events.log import (
     CUT_MARK,
@@ -32,7 +33,8 @@ from testbed.events.log import (
     tail_bytes,
     write_log,
 )
-from testbed.events.schema import AnyEvent, LineLogged, NodeHeartbeat, SlotMoved, TokenReceived, TokensSampled
+from testbed.events.run_events import LineLogged, NodeHeartbeat
+from testbed.events.schema import AnyEvent, SlotMoved, TokensSampled
 
 MOVED = SlotMoved(slot=3, incarnation=1, before="empty", after="prefill_pending", request=7)
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from testbed.events.log import Record, write_log
 from testbed.events.ordering import Reorderer, complete_up_to, merge, merge_records, order
-from testbed.events.schema import LineLogged, NodeHeartbeat, NodeStopped
+from testbed.events.run_events import LineLogged, NodeHeartbeat, NodeStopped
 
 BEAT = NodeHeartbeat()
 

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from testbed.events.client_events import TokenReceived
 from testbed.events.log import Record
 from testbed.events.ordering import merge
-from testbed.events.schema import LineLogged, RequestArrived, RequestServed, SlotClaimed, TokenReceived, TokensStreamed
+from testbed.events.run_events import LineLogged
+from testbed.events.schema import RequestArrived, RequestServed, SlotClaimed, TokensStreamed
 from testbed.experiment.launch import prepare
 from testbed.experiment.reading import SpecError, read_spec
 from testbed.experiment.simulation import simulate

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from testbed.events.client_events import RequestFinished
 from testbed.events.fidelity_events import FaultInjected
 from testbed.events.kv_events import NodeLost
 from testbed.events.ordering import merge
-from testbed.events.schema import NodeHeartbeat, NodeStopped, RequestFinished
+from testbed.events.run_events import NodeHeartbeat, NodeStopped
 from testbed.experiment.assembly import assemble_node
 from testbed.experiment.complaints import SpecError
 from testbed.experiment.launch import prepare

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from testbed.events.blink_events import SchedulerRestarted, WatchdogFired
+from testbed.events.client_events import RequestFinished
 from testbed.events.fidelity_events import FaultInjected
 from testbed.events.log import Record
 from testbed.events.ordering import merge
-from testbed.events.schema import NodeHeartbeat, NodeStopped, RequestArrived, RequestFinished, TokensDetokenised
+from testbed.events.run_events import NodeHeartbeat, NodeStopped
+from testbed.events.schema import RequestArrived, TokensDetokenised
 from testbed.experiment.complaints import SpecError
 from testbed.experiment.launch import prepare
 from testbed.experiment.reading import read_spec

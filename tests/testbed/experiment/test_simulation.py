@@ -10,25 +10,18 @@ from pathlib import Path
 
 import pytest
 
+from testbed.events.client_events import RequestFinished, RequestSent, TokenReceived
 from testbed.events.log import Record, check_log, log_files
 from testbed.events.ordering import merge
+from testbed.events.run_events import HostProvisioned, LineLogged, NodeReady, NodeStopped, RunFinished, RunStarted
 from testbed.events.schema import (
     BLINK_STEPS,
     BatchChanged,
     GraphLaunched,
     GraphSelected,
-    HostProvisioned,
-    LineLogged,
-    NodeReady,
-    NodeStopped,
     RequestArrived,
-    RequestFinished,
-    RequestSent,
     RequestServed,
-    RunFinished,
-    RunStarted,
     SlotMoved,
-    TokenReceived,
 )
 from testbed.experiment.launch import Prepared, prepare
 from testbed.experiment.reading import read_spec

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.events.host_events import HostOperation, NeighbourMeasured, NeighbourStarted
-from testbed.events.schema import GraphLaunched, NodeReady, TokensSampled
+from testbed.events.run_events import NodeReady
+from testbed.events.schema import GraphLaunched, TokensSampled
 from testbed.metrics.energy import PAPERS_SERVER, SAMPLE, EnergyFold, EnergyState, drawn
 from testbed.metrics.fold import Folding
 from testbed.units import MILLISECOND, SECOND

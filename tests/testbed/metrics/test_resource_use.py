@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from testbed.events.fidelity_events import LinkMeasured
 from testbed.events.kv_events import TransferFinished
 from testbed.events.log import Record
-from testbed.events.schema import RunStarted
+from testbed.events.run_events import RunStarted
 from testbed.metrics.fold import Folding
 from testbed.metrics.resource_use import BIN, Crossing, UseFold, UseState, busy, carried, link_busy, max_over_avg
 from testbed.units import MILLISECOND as MS

@@ -3,8 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from testbed.events.client_events import RequestSent, TokenReceived
 from testbed.events.kv_events import TurnStage
-from testbed.events.schema import RequestSent, TokenReceived
 from testbed.metrics.fold import Folding
 from testbed.metrics.turn_stages import PARTS, StageFold, StageState, TurnTimes, parts_of
 from testbed.units import MILLISECOND as MS

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from testbed.events.client_events import RequestFailed, RequestFinished, RequestSent, TokenReceived
 from testbed.events.kv_events import AgentFinished, AgentStarted
 from testbed.events.log import Record
-from testbed.events.schema import RequestFailed, RequestFinished, RequestSent, TokenReceived
 from testbed.machine import Completion, Deliver, Effect, Emit, Event, Message, UnexpectedMessage
 from testbed.metrics.fold import Folding
 from testbed.metrics.throughput import ThroughputFold

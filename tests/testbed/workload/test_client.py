@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from testbed.events.schema import RequestFailed, RequestFinished, RequestSent, TokenReceived
+from testbed.events.client_events import RequestFailed, RequestFinished, RequestSent, TokenReceived
 from testbed.machine import Completion, Deliver, Emit, Message, UnexpectedMessage
 from testbed.serving.requests import Refused, Request, Submit, Tokens
 from testbed.workload.client import MOVES, OpenLoopClient, Progress, Step

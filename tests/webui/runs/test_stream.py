@@ -18,7 +18,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from testbed.events.log import EventWriter
 from testbed.events.ordering import merge
-from testbed.events.schema import LineLogged
+from testbed.events.run_events import LineLogged
 from tests.webui.web_process import web_process
 from webui.accounts import services as accounts
 from webui.accounts.models import User
