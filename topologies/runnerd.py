@@ -258,7 +258,8 @@ class Runnerd:
             how = "cancelled" if cancelled else "errored"
             outcome = {"state": "finished", "outcome": how, "detail": words or f"exit {code}"}
             _write_json(control / "outcome.json", outcome)
-        _write_json(control / "runner.json", {"state": "finished", "rc": code, "cleaned": cleaned})
+        told = {"state": "finished", "rc": code, "cancelled": cancelled, "cleaned": cleaned}
+        _write_json(control / "runner.json", told)
 
     def _control_of(self, run: str) -> Path | None:
         """The run's control folder, made if it is missing; None if the run's folder is not root's own.
@@ -298,7 +299,8 @@ class Runnerd:
             if said.get("state") != "finished" or (said.get("outcome") == "cancelled" and not asked):
                 detail = "the runner ended while this run was under way"
                 _write_json(control / "outcome.json", {"state": "finished", "outcome": "lost", "detail": detail})
-            _write_json(control / "runner.json", {"state": "lost", "rc": None, "cleaned": cleaned})
+            told = {"state": "lost", "rc": None, "cancelled": asked, "cleaned": cleaned}
+            _write_json(control / "runner.json", told)
         code, text = await self._topologies("clean")
         _say(f"clean {'' if code == 0 else 'failed '}at start: {text.strip()}")
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from django.conf import settings
 
-from webui.runs.folder import Word, word_of
+from webui.runs.folder import Word, folder_of, read_json, word_of
 from webui.runs.models import Run
 from webui.runs.states import Outcome, State
 
@@ -112,7 +112,9 @@ class EmulationBench:
     def _explained(self, run: Run, word: Word) -> Word:
         """The word that the run left, put right where it cannot know better: who asked it to end, if anybody did."""
         if word.outcome is Outcome.CANCELLED and run.cancel_requested_at is None:
-            record = ask_runnerd("status", run=run.pk).get("record")
+            record = read_json(folder_of(run.pk) / "control" / "runner.json")  # its last word, also when it has gone
+            if record is None:
+                record = ask_runnerd("status", run=run.pk).get("record")
             if isinstance(record, dict) and record.get("cancelled"):
                 return Word(State.FINISHED, Outcome.CANCELLED, "the console was stopped while it ran")
             return Word(State.FINISHED, Outcome.LOST, "the runner ended while this run was under way")

@@ -7,6 +7,7 @@ line: whoever claims the run next asks the same questions again and goes on.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 import uuid
@@ -46,6 +47,9 @@ def _unchecked() -> str:
 
 before_emulation: Callable[[], str] = _unchecked
 """The bench's own check (webui.benches.reporter), set by its worker: why no emulation can start now, or empty."""
+
+started_by = os.getppid()
+"""The supervisor. Once it is gone the kernel ends everything that it had started, the privileged runner too."""
 
 stopping = threading.Event()
 """Set when the worker has been told to end: runs in flight are let go or ended, never waited for."""
@@ -165,7 +169,8 @@ def _ask_to_end(run: Run, bench: Bench) -> None:
 def _let_go(run: Run, lease: str, bench: Bench) -> None:
     """The console stops. An emulation belongs to runnerd and is adopted later; a simulation is ours and ends."""
     if run.backend != Backend.SIM:
-        services.run_abandon(run_id=run.pk, lease_owner=lease)
+        if not _ends_with_its_runner(run, lease, bench):
+            services.run_abandon(run_id=run.pk, lease_owner=lease)
         return
     _ask_to_end(run, bench)
     end = time.monotonic() + STOP_PATIENCE_S
@@ -175,3 +180,16 @@ def _let_go(run: Run, lease: str, bench: Bench) -> None:
     services.run_finish(
         run_id=run.pk, outcome=Outcome.CANCELLED, detail="the console was stopped while it ran", lease_owner=lease
     )
+
+
+def _ends_with_its_runner(run: Run, lease: str, bench: Bench) -> bool:
+    """After a supervisor that was killed: the runner is ending the run at this moment, and nobody else is left who
+    could write down how. True once that is done; False where the console was stopped in order, or patience ends.
+    """
+    end = time.monotonic() + STOP_PATIENCE_S
+    while os.getppid() != started_by and time.monotonic() < end:
+        fresh = services.run_renew(run_id=run.pk, lease_owner=lease)
+        if fresh is None or _look(fresh, lease, bench):
+            return True
+        time.sleep(TICK_S)
+    return False

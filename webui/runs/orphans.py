@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from django.utils import timezone
 
-from webui.benches.models import Bench
+from webui.benches.models import Bench, Health
 from webui.benches.situation import AWAY_AFTER
 from webui.runs import services
 from webui.runs.bench import EmulationBench, ask_runnerd
@@ -37,10 +37,11 @@ def orphans_settle(*, now: datetime | None = None) -> list[str]:
     if not orphans:
         return []
     heard = dict(Bench.objects.values_list("pk", "seen_at"))
+    has_left = set(Bench.objects.filter(health=Health.AWAY).values_list("pk", flat=True))
     ended = []
     for run_id, bench in orphans:
         seen_at = heard.get(bench)
-        if seen_at is not None and now - seen_at <= AWAY_AFTER:
+        if seen_at is not None and now - seen_at <= AWAY_AFTER and bench not in has_left:
             continue  # its own worker takes it up
         word = word_of(run_id)
         if word is not None and word.state is State.FINISHED:

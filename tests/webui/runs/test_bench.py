@@ -133,6 +133,21 @@ def test_a_look_believes_the_folder_then_the_daemon(daemon: Daemon, run: Run, pu
     assert bench.look(run).outcome is Outcome.LOST
 
 
+def test_a_runner_that_has_gone_has_left_its_last_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run, put_run: Callable[[str], Path]
+) -> None:
+    """The supervisor was killed: runnerd has ended the run, and then itself."""
+    monkeypatch.setattr(settings, "RUNNERD_SOCKET", tmp_path / "none.sock")
+    control = put_run(run.pk) / "control"
+    (control / "outcome.json").write_text('{"state": "finished", "outcome": "cancelled", "detail": "ended by SIGTERM"}')
+    with pytest.raises(RunnerdAway):  # it has not cleared away yet
+        EmulationBench().look(run)
+    (control / "runner.json").write_text('{"state": "finished", "rc": 3, "cancelled": true, "cleaned": true}')
+    assert EmulationBench().look(run).detail == "the console was stopped while it ran"
+    (control / "runner.json").write_text('{"state": "lost", "rc": null, "cancelled": false, "cleaned": true}')
+    assert EmulationBench().look(run).outcome is Outcome.LOST
+
+
 def test_a_cancel_asks_once_more_harmlessly(daemon: Daemon, run: Run) -> None:
     daemon.answers["cancel"] = {"error": "not running"}
     EmulationBench().cancel(run)

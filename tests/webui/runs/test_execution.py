@@ -204,6 +204,28 @@ def test_when_the_worker_ends_an_emulation_goes_on_and_is_adopted(
     until(run, lambda row: row.outcome == Outcome.PASSED)
 
 
+def test_when_the_supervisor_was_killed_the_worker_stays_until_the_run_has_its_end(
+    bench: Steered,
+    worker: Callable[..., threading.Thread],
+    make_run: Callable[..., Run],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its runner ends at the same moment, so that nobody else would write the end down before the next start."""
+    run = make_run(backend="mininet")
+    bench.word = Word(State.RUNNING, None, "")
+    last = worker(run)
+    until(run, lambda row: row.state == State.RUNNING)
+    monkeypatch.setattr(execution, "started_by", 0)
+    bench.word = ConnectionError("it ends too")
+    execution.stopping.set()
+    until(run, lambda row: row.detail == execution.BENCH_SILENT)
+    bench.word = Word(State.FINISHED, Outcome.CANCELLED, "the console was stopped while it ran")
+    last.join(5)
+    run.refresh_from_db()
+    assert (run.outcome, run.detail) == (Outcome.CANCELLED, "the console was stopped while it ran")
+    assert bench.cancelled == []
+
+
 def test_when_the_worker_ends_a_simulation_ends_too(
     bench: Steered, worker: Callable[..., threading.Thread], make_run: Callable[..., Run]
 ) -> None:

@@ -16,6 +16,8 @@ from django.conf import settings
 from django.utils import timezone
 
 from webui.audit.models import Entry
+from webui.benches.models import Bench
+from webui.benches.services import bench_leaves
 from webui.benches.situation import AWAY_AFTER
 from webui.runs import orphans, services
 from webui.runs.bench import EmulationBench
@@ -55,6 +57,17 @@ def test_what_ended_by_itself_while_its_bench_was_silent_keeps_its_own_word(
     orphan.refresh_from_db()
     assert orphan.outcome == Outcome.PASSED
     assert orphan.summary["systems"]["blink"]["requests"]["completed"] == 24
+
+
+def test_what_ended_on_a_bench_that_said_good_bye_is_not_waited_for(
+    orphan: Run, put_run: Callable[[str], Path]
+) -> None:
+    word = put_run(orphan.pk) / "control" / "outcome.json"
+    word.write_text(json.dumps({"state": "finished", "outcome": "passed", "detail": ""}))
+    Bench.objects.update(seen_at=timezone.now())
+    assert orphans_settle() == [], "its worker is there and takes it up"
+    bench_leaves(name="alpha")
+    assert orphans_settle() == [orphan.pk]
 
 
 def test_a_run_on_a_bench_that_stays_silent_is_lost_once_and_says_so(orphan: Run) -> None:
