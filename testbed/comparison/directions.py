@@ -57,6 +57,8 @@ DIRECTIONS: tuple[Row, ...] = (
     Row("recovery.restarts", _NONE, "follows from the deaths"),
     Row("recovery.outages", _NONE, "deaths on purpose are the experiment's"),
     Row("recovery.*", _LOW, "service is away, or a stream is lost"),
+    Row("prefix_cache.hit_rate", _HIGH, "KV that is found is not computed again"),
+    Row("prefix_cache.*", _NONE, "what was asked and kept"),
     Row("jct.failed", _LOW, "an agent gave up"),
     Row("jct.in_objectives", _HIGH, "turns within the objectives"),
     Row("jct.agents", _NONE, "what was asked"),

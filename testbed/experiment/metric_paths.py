@@ -1,7 +1,7 @@
 """How an experiment names a metric: systems.NAME.METRIC, fidelity.verdict, and ratio(METRIC, METRIC).
 
-`METRICS` is the one list of what can be expected of a system; `testbed.experiment.expectations` finds the value of
-each in a run's summary, where it stands under the same path. This file knows names, not values.
+`METRICS` and `WORDS` are the one list of what can be expected of a system; `testbed.experiment.expectations` finds the
+value of each in a run's summary, where it stands under the same path. This file knows names, not values.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from typing import NamedTuple, TypeAlias
 from testbed.experiment.agentic_metrics import AGENTIC_METRICS
 from testbed.experiment.agentic_metrics import ALLOWED as ALLOWED_AGENTIC
 from testbed.experiment.energy_figures import ALLOWED_ENERGY, ENERGY_METRICS
+from testbed.experiment.fidelity_figures import FIDELITY_METRICS
 from testbed.experiment.host_figures import ALLOWED_HOST, HOST_METRICS, NEIGHBOUR_METRICS
+from testbed.experiment.prefix_figures import ALLOWED_PREFIX, PREFIX_METRICS
 from testbed.experiment.recovery_figures import ALLOWED_RECOVERY, RECOVERY_METRICS
 
 _LATENCIES = {
@@ -48,9 +50,13 @@ METRICS: dict[str, str] = {
     **ENERGY_METRICS,
     **HOST_METRICS,
     **RECOVERY_METRICS,
+    **PREFIX_METRICS,
     **AGENTIC_METRICS,
 }
 """Every metric of a system, with its meaning. Latencies are in true milliseconds by the definitions of vLLM's bench."""
+
+WORDS: dict[str, str] = {**FIDELITY_METRICS}
+"""Metrics of a system whose value is a word: no ratio is made of them, and nothing is counted with them."""
 
 RUN_METRICS: dict[str, str] = {"fidelity.verdict": "faithful, degraded or invalid"}
 """Metrics of the run itself."""
@@ -58,10 +64,10 @@ RUN_METRICS: dict[str, str] = {"fidelity.verdict": "faithful, degraded or invali
 ALLOWED = (
     f"{{{','.join(_LATENCIES)}}}.{{{','.join(_STATISTICS)}}}, "
     f"requests.{{sent,completed,failed}}, throughput_tokens_per_s, {ALLOWED_ENERGY}, {ALLOWED_HOST}, "
-    f"{ALLOWED_RECOVERY}, "
+    f"{ALLOWED_RECOVERY}, {ALLOWED_PREFIX}, {', '.join(WORDS)}, "
     f"{ALLOWED_AGENTIC}"
 )
-"""The names of `METRICS`, folded together for people."""
+"""The names of `METRICS` and `WORDS`, folded together for people."""
 
 _RATIO = re.compile(r"\s*ratio\s*\(([^(),]*),([^(),]*)\)\s*", re.ASCII)
 
@@ -74,6 +80,11 @@ class Metric(NamedTuple):
 
     def __str__(self) -> str:
         return f"systems.{self.system}.{self.name}" if self.system else self.name
+
+    @property
+    def is_word(self) -> bool:
+        """Whether its value is a word, as faithful, and no figure."""
+        return self.name in (WORDS if self.system else RUN_METRICS)
 
 
 class Ratio(NamedTuple):
@@ -105,6 +116,9 @@ def parse_metric_path(text: str, systems: Collection[str]) -> MetricPath:
         over, under = (_metric(part.strip(), systems) for part in ratio.groups())
         if "" in (over.system, under.system):
             raise UnknownMetric(text, "a ratio is of two metrics of systems")
+        for part in (over, under):
+            if part.is_word:
+                raise UnknownMetric(text, f"a ratio is of two figures, and {part.name} is a word")
         return Ratio(over, under)
     return _metric(text.strip(), systems)
 
@@ -119,7 +133,7 @@ def _metric(text: str, systems: Collection[str]) -> Metric:
         raise UnknownMetric(text, f"allowed: {forms}")
     if system not in systems:
         raise UnknownMetric(text, f"no system {system!r}; {_guess(system, systems)}allowed: {', '.join(systems)}")
-    if name not in METRICS and not _of_a_neighbour(name):
+    if name not in METRICS and name not in WORDS and not _of_a_neighbour(name):
         raise UnknownMetric(text, f"a system has no metric {name!r}; {_guess(name, METRICS)}allowed: {ALLOWED}")
     return Metric(system, name)
 

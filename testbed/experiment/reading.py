@@ -20,11 +20,12 @@ import msgspec
 
 from testbed.experiment.assembly import SYSTEMS
 from testbed.experiment.complaints import Complaint, SpecError, complaints, joined, one_of, shown
-from testbed.experiment.metric_paths import UnknownMetric, parse_metric_path
+from testbed.experiment.metric_paths import Metric, UnknownMetric, parse_metric_path
 from testbed.experiment.planning import refusals
 from testbed.experiment.spec import MOST_TRIALS, Bound, Spec, SystemSpec
 from testbed.experiment.sweep import Point, count_places, points
 from testbed.experiment.trace_files import with_sessions
+from testbed.metrics.fidelity import VERDICTS
 
 LARGEST_FILE = 1 << 20
 """Bytes; an experiment is written by hand."""
@@ -259,10 +260,15 @@ def _check_metrics(told: Mapping[str, Any]) -> list[Complaint]:
     names = list(systems) if isinstance(systems, dict) else []
     faults = []
     for text, bound in told["expect"].items():
+        where = joined("expect", text)
         try:
-            parse_metric_path(text, names)
+            path = parse_metric_path(text, names)
         except UnknownMetric as fault:
-            faults.append(Complaint(joined("expect", text), shown(bound), f"unknown metric; {fault.allowed}"))
+            faults.append(Complaint(where, shown(bound), f"unknown metric; {fault.allowed}"))
+            continue
+        word = isinstance(path, Metric) and path.is_word
+        if word and isinstance(bound, dict) and bound.get("equals") not in VERDICTS:
+            faults.append(Complaint(where, shown(bound), f"equals one of {', '.join(VERDICTS)}"))
     return faults
 
 

@@ -14,6 +14,7 @@ from testbed.experiment.energy_figures import energy_words
 from testbed.experiment.expectations import Expectation
 from testbed.experiment.host_figures import host_lines
 from testbed.experiment.paper import Beside
+from testbed.experiment.prefix_figures import prefix_lines
 from testbed.experiment.recovery_figures import recovery_lines
 from testbed.experiment.report_agentic import agentic_tables, agentic_text
 from testbed.experiment.summary import RunSummary, SystemSummary
@@ -113,6 +114,17 @@ def requests_words(system: SystemSummary) -> str:
     return words
 
 
+def surrounding_lines(system: SystemSummary) -> Iterator[tuple[str, str]]:
+    """What is beside a system's latencies, a heading and a line each: its own verdict where that is not faithful, the
+    host, its neighbours and what protects from them, deaths, the prefix cache.
+    """
+    if system.fidelity is not None and system.fidelity.verdict != "faithful":
+        yield "fidelity", system.fidelity.verdict
+    yield from host_lines(system.host, system.neighbours, system.mitigations)
+    yield from recovery_lines(system.recovery)
+    yield from prefix_lines(system.prefix_cache)
+
+
 def missing_words(rows: Sequence[Beside]) -> str:
     """Which of the paper's percentiles this run has too few requests for, and how many they take; empty if none."""
     counts = {row.metric.rpartition(".")[2]: row.n for row in rows if row.ours is None and row.n is not None}
@@ -149,8 +161,7 @@ def _system(name: str, system: SystemSummary) -> Iterator[str]:
     )
     if system.energy is not None:
         yield f"  energy      {energy_words(system.energy)}"
-    around = host_lines(system.host, system.neighbours, system.mitigations)
-    for head, words in (*around, *recovery_lines(system.recovery)):
+    for head, words in surrounding_lines(system):
         yield from _wrapped(f"{head:<12}{words}", "  ")
     lag = system.send_lag_ms
     if lag.n:

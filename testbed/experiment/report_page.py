@@ -14,8 +14,6 @@ import jinja2
 from testbed.experiment import report
 from testbed.experiment.drawing import Histogram, Picture, close_up, histogram, whole_run
 from testbed.experiment.energy_figures import energy_words
-from testbed.experiment.host_figures import host_lines
-from testbed.experiment.recovery_figures import recovery_lines
 from testbed.experiment.report import LATENCIES, ReportFacts
 from testbed.experiment.report_agentic import LEGEND, AgenticTables, agentic_tables, decimal, percent
 from testbed.experiment.summary import RunSummary, SystemSummary
@@ -102,10 +100,7 @@ def _environment() -> jinja2.Environment:
         "percent": percent,
         "decimal": decimal,
         "energy": energy_words,
-        "host_lines": lambda system: (
-            *host_lines(system.host, system.neighbours, system.mitigations),
-            *recovery_lines(system.recovery),
-        ),
+        "surroundings": report.surrounding_lines,
         "ms": lambda time: report.NONE if time is None else f"{milliseconds(time):,.3f}",
         "short": lambda text: text if len(text) <= 16 else text[:15] + "…",
     }

@@ -20,6 +20,7 @@ from testbed.experiment.agentic_results import AgenticResults, agentic_results
 from testbed.experiment.agentic_summary import agentic_figures
 from testbed.experiment.energy_figures import EnergyFigures, EnergyResults, energy_figures
 from testbed.experiment.expectations import Expectation, evaluate, split_bounds
+from testbed.experiment.fidelity_figures import SystemFidelity, merge_fidelity, system_fidelity
 from testbed.experiment.front_end_view import of_front_end, seen_by_front_end
 from testbed.experiment.host_figures import (
     HostFigures,
@@ -29,13 +30,14 @@ from testbed.experiment.host_figures import (
     mitigation_figures,
     neighbour_figures,
 )
+from testbed.experiment.prefix_figures import PrefixFigures, prefix_figures
 from testbed.experiment.recovery_figures import RecoveryFigures, recovery_figures
 from testbed.experiment.request_totals import RequestTotals, request_totals
 from testbed.experiment.run_facts import NO_FACTS, RunFacts
 from testbed.experiment.run_folder import Outcome
 from testbed.experiment.spec import Bound
 from testbed.metrics.energy import EnergyState
-from testbed.metrics.fidelity import Fidelity, Threshold, Verdict, worst_of
+from testbed.metrics.fidelity import Fidelity, Verdict
 from testbed.metrics.fold import Folding
 from testbed.metrics.hops import Hops
 from testbed.metrics.host_path import HostPathState
@@ -52,6 +54,7 @@ from testbed.metrics.latency import (
 )
 from testbed.metrics.neighbours import NeighbourState
 from testbed.metrics.outcome import StoryState
+from testbed.metrics.prefix_cache import PrefixState
 from testbed.metrics.recovery import RecoveryState
 from testbed.metrics.requests import Exchange, count_requests
 from testbed.metrics.shares import LaneShare
@@ -60,7 +63,7 @@ from testbed.metrics.throughput import Served, Throughput, served
 from testbed.units import Nanoseconds, from_seconds
 
 NEEDED = ("story", "exchanges", "served", "throughput", "shares", "ring", "fidelity", "hops", "energy", "host_path",
-          "neighbours", "recovery", *AGENTIC)  # fmt: skip
+          "neighbours", "recovery", "prefixes", *AGENTIC)  # fmt: skip
 """The folds that a summary is made of."""
 SUBMIT_TO_CLAIM = "slot claimed - prompt written (its swap is posted), pooled over submissions"
 PUBLISH_TO_CLIENT = "token received (streamed, where no client logs) - token published, pooled over tokens"
@@ -91,6 +94,7 @@ class TrialResults(NamedTuple):
     host_path: HostPathState
     neighbours: NeighbourState
     recovery: RecoveryState
+    prefixes: PrefixState
     beside: bool
     """Whether neighbours were beside it."""
 
@@ -118,6 +122,7 @@ def fold_trial(
         host_path=folding.result("host_path"),
         neighbours=folding.result("neighbours"),
         recovery=folding.result("recovery"),
+        prefixes=folding.result("prefixes"),
         beside=facts.neighbour_threads > 0,
     )
 
@@ -159,6 +164,10 @@ class SystemSummary(AgenticFigures, frozen=True, kw_only=True):
     """What the tenants beside it got done."""
     mitigations: dict[str, MitigationFigures]
     """What was to protect it from them."""
+    prefix_cache: PrefixFigures | None = None
+    """None where no scheduler has one."""
+    fidelity: SystemFidelity | None = None
+    """The verdict on its trials; None in a summary of before there was one."""
 
 
 class TrialSummary(msgspec.Struct, frozen=True):
@@ -212,7 +221,7 @@ def summarise(
     selection: Selection = EVERYTHING,
 ) -> RunSummary:
     """The summary of `trials`. Raises `metric_paths.UnknownMetric` for an expectation of a metric there is not."""
-    fidelity = merge_fidelity(trials)
+    fidelity = merge_fidelity([(trial.label, trial.fidelity) for trial in trials])
     groups: dict[str, dict[str, list[TrialResults]]] = {}
     for trial in trials:
         groups.setdefault(trial.point, {}).setdefault(trial.system, []).append(trial)
@@ -287,6 +296,8 @@ def summarise_system(trials: Sequence[TrialResults], selection: Selection) -> Sy
         neighbours=neighbour_figures([trial.neighbours for trial in trials]),
         mitigations=mitigation_figures([trial.neighbours for trial in trials]),
         recovery=recovery_figures([trial.recovery for trial in trials]),
+        prefix_cache=prefix_figures([trial.prefixes for trial in trials]),
+        fidelity=system_fidelity([(trial.label, trial.fidelity) for trial in trials]),
         energy=energy_figures([EnergyResults(one.energy, one.exchanges or one.served, one.beside) for one in trials]),
         **msgspec.structs.asdict(agentic_figures([trial.agentic for trial in trials])),
     )
@@ -294,25 +305,6 @@ def summarise_system(trials: Sequence[TrialResults], selection: Selection) -> Sy
 
 def _pooled_hops(parts: Sequence[Sequence[Nanoseconds]], words: str) -> Distribution:
     return distribution([(value, 1) for part in parts for value in part], "linear", words)
-
-
-def merge_fidelity(trials: Sequence[TrialResults]) -> Fidelity:
-    """The worst verdict, each threshold where it was worst, and all reasons; with several trials each names its own."""
-    if len(trials) == 1:
-        return trials[0].fidelity
-    worst: dict[str, Threshold] = {}
-    reasons: list[str] = []
-    notes: list[str] = []
-    for trial in trials:
-        reasons.extend(f"{trial.label}: {reason}" for reason in trial.fidelity.reasons)
-        if trial.fidelity.note and trial.fidelity.note not in notes:
-            notes.append(trial.fidelity.note)
-        for threshold in trial.fidelity.thresholds:
-            known = worst.get(threshold.name)
-            if known is None or (threshold.measured or -1.0) > (known.measured or -1.0):
-                worst[threshold.name] = threshold
-    verdict = worst_of(trial.fidelity.verdict for trial in trials)
-    return Fidelity(verdict, tuple(reasons), tuple(worst.values()), "; ".join(notes))
 
 
 def judge(

@@ -18,6 +18,7 @@ from testbed.metrics.isolation import IsolationFold
 from testbed.metrics.latency import LatencyFold
 from testbed.metrics.neighbours import NeighbourFold
 from testbed.metrics.outcome import StoryFold
+from testbed.metrics.prefix_cache import PrefixFold
 from testbed.metrics.read_paths import PathFold
 from testbed.metrics.recovery import RecoveryFold
 from testbed.metrics.requests import CountFold, ExchangeFold, ServedFold
@@ -55,5 +56,6 @@ FOLDS: dict[str, Fold[Any, Any]] = {
     "host_path": HostPathFold(),
     "neighbours": NeighbourFold(),
     "recovery": RecoveryFold(),
+    "prefixes": PrefixFold(),
 }
 """By name; `testbed.metrics.fold.Folding` runs any choice of them over one stream."""

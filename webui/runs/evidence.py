@@ -13,6 +13,7 @@ import msgspec
 
 from testbed.experiment.energy_figures import EnergyFigures, energy_words
 from testbed.experiment.host_figures import HostFigures, MitigationFigures, NeighbourFigures, host_lines
+from testbed.experiment.prefix_figures import PrefixFigures, prefix_lines
 from testbed.experiment.recovery_figures import RecoveryFigures, recovery_lines
 from testbed.experiment.report import number
 from testbed.experiment.report_agentic import LEGEND, AgenticTables, agentic_tables, decimal, percent
@@ -54,6 +55,7 @@ class _Around(msgspec.Struct, frozen=True):
     neighbours: dict[str, NeighbourFigures] = {}
     mitigations: dict[str, MitigationFigures] = {}
     recovery: RecoveryFigures | None = None
+    prefix_cache: PrefixFigures | None = None
     energy: EnergyFigures | None = None
 
 
@@ -127,7 +129,8 @@ def _surrounding_rows(summary: Summary) -> Iterator[tuple[str, ...]]:
         around = _read(told, _Around)
         if around is None:
             continue
-        lines = (*host_lines(around.host, around.neighbours, around.mitigations), *recovery_lines(around.recovery))
+        lines = (*host_lines(around.host, around.neighbours, around.mitigations), *recovery_lines(around.recovery),
+                 *prefix_lines(around.prefix_cache))  # fmt: skip
         if around.energy is not None:
             lines += (("energy", energy_words(around.energy)),)
         yield from ((name, head, words) for head, words in lines)

@@ -9,12 +9,13 @@ from testbed.experiment.agentic_metrics import AGENTIC_METRICS
 from testbed.experiment.expectations import bound_words, evaluate, holds
 from testbed.experiment.host_figures import HOST_METRICS, NEIGHBOUR_METRICS
 from testbed.experiment.metric_paths import METRICS, UnknownMetric
+from testbed.experiment.prefix_figures import PREFIX_METRICS
 from testbed.experiment.recovery_figures import RECOVERY_METRICS
 from testbed.experiment.spec import Bound
 from testbed.experiment.summary import fold_trial, summarise, summarise_system
 from testbed.metrics.latency import EVERYTHING
 from tests.testbed.metrics.host_stories import host_story
-from tests.testbed.metrics.stories import outage, small_run
+from tests.testbed.metrics.stories import Story, ask, lookups, outage, small_run, started, waited
 
 FIGURES: dict[str, Any] = {
     "systems": {
@@ -93,7 +94,8 @@ def test_a_name_that_no_summary_has_is_refused() -> None:
 def test_every_metric_that_can_be_named_stands_in_a_summary() -> None:
     system = summarise_system([fold_trial("t", "blink", "", small_run())], EVERYTHING)
     figures = {"systems": {"blink": msgspec.to_builtins(system)}, "fidelity": {"verdict": "faithful"}}
-    names = [name for name in METRICS if name not in {*AGENTIC_METRICS, *HOST_METRICS, *RECOVERY_METRICS}]
+    parts = {*AGENTIC_METRICS, *HOST_METRICS, *RECOVERY_METRICS, *PREFIX_METRICS}
+    names = [name for name in METRICS if name not in parts]
     rows = evaluate({f"systems.blink.{name}": Bound(at_least=0) for name in names}, figures)
     assert len(rows) == len(names) > 40
     assert all(row.measured is not None or "takes at least" in row.reason for row in rows)
@@ -119,6 +121,28 @@ def test_every_metric_of_recovery_stands_in_a_summary() -> None:
     rows = evaluate({f"systems.blink.{name}": Bound(at_least=0) for name in RECOVERY_METRICS}, figures)
     assert len(rows) == len(RECOVERY_METRICS) > 10
     assert [row.text for row in rows if row.measured is None and "takes at least" not in row.reason] == []
+
+
+def test_every_metric_of_a_prefix_cache_stands_in_a_summary() -> None:
+    system = summarise_system([fold_trial("t", "blink", "", lookups().records())], EVERYTHING)
+    figures = {"systems": {"blink": msgspec.to_builtins(system)}}
+    rows = evaluate({f"systems.blink.{name}": Bound(at_least=0) for name in PREFIX_METRICS}, figures)
+    assert [row.measured for row in rows] == [0.32, 4, 3, 300, 96, 6]
+
+
+def test_each_system_has_a_verdict_of_its_own_trials() -> None:
+    busy = ask(Story().at(0, "bench", started("wall", 10.0)), "q", 0, [10]).at(500, "bench", waited(30)).records()
+    calm = [fold_trial(f"blink-r{n}", "blink", "", small_run(), repeat=n) for n in range(2)]
+    trials = [*calm, fold_trial("vllm-r0", "vllm", "", busy), fold_trial("vllm-r1", "vllm", "", small_run(), repeat=1)]
+    expect = {f"systems.{name}.fidelity.verdict": Bound(equals="faithful") for name in ("blink", "vllm")}
+    found = summarise("r", "/r", trials, {**expect, "fidelity.verdict": Bound(equals="degraded")})
+    assert [(row.measured, row.held) for row in found.expectations] == [
+        ("faithful", True), ("degraded", False), ("degraded", True),
+    ]  # fmt: skip
+    of_vllm = found.systems["vllm"].fidelity
+    assert of_vllm is not None
+    assert of_vllm.reasons
+    assert all(reason.startswith("vllm-r0: ") for reason in of_vllm.reasons)
 
 
 def test_a_metric_of_a_part_that_a_run_has_not_does_not_hold() -> None:

@@ -16,7 +16,16 @@ def test_every_metric_of_every_system_has_a_path(name: str) -> None:
 
 
 def test_the_verdict_is_a_metric_of_the_run() -> None:
-    assert parse_metric_path("fidelity.verdict", ["a"]) == Metric("", "fidelity.verdict")
+    path = parse_metric_path("fidelity.verdict", ["a"])
+    assert path == Metric("", "fidelity.verdict")
+    assert path.is_word
+
+
+def test_the_verdict_of_a_system_is_a_word_and_no_figure() -> None:
+    path = parse_metric_path("systems.a.fidelity.verdict", ["a"])
+    assert path == Metric("a", "fidelity.verdict")
+    assert path.is_word
+    assert not Metric("a", "ttft_ms.p99").is_word
 
 
 @pytest.mark.parametrize(
@@ -32,6 +41,7 @@ def test_the_verdict_is_a_metric_of_the_run() -> None:
         ("ratio(systems.a.itl_ms.n)", "allowed: systems.NAME.METRIC"),
         ("ratio(systems.a.itl_ms.n, systems.a.itl_ms.n, systems.a.itl_ms.n)", "allowed: systems.NAME"),
         ("ratio(fidelity.verdict, systems.a.itl_ms.n)", "a ratio is of two metrics of systems"),
+        ("ratio(systems.a.fidelity.verdict, systems.a.itl_ms.n)", "two figures, and fidelity.verdict is a word"),
         ("ratio(systems.a.itl_ms.n, ratio(systems.a.itl_ms.n, systems.a.itl_ms.n))", "allowed: systems.NAME"),
     ],
 )

@@ -11,6 +11,7 @@ from testbed.events import blink_events, schema
 from testbed.events.fidelity_events import FaultInjected
 from testbed.events.log import Record
 from testbed.events.ordering import order
+from testbed.events.prefix_events import PrefixReused
 from testbed.machine import Event
 from testbed.units import MILLISECOND
 
@@ -144,6 +145,12 @@ def outage(*, told: bool = True) -> Story:
     story.at(340, "client0", schema.TokenReceived("running", 2), schema.TokenReceived("new", 0))
     story.at(345, "dpu0", blink_events.WatchdogCalmed(1, 245 * MS))
     return story.at(350, "gpu0", schema.TokensPublished(10, (1,), (4,)))
+
+
+def lookups() -> Story:
+    """Two schedulers look prompts up: 96 of 300 tokens are found, in three of four prompts, and 6 blocks make room."""
+    story = Story().at(1, "gpu0", PrefixReused(1, 100, 0, 0, 0)).at(2, "gpu0", PrefixReused(2, 100, 48, 3, 2))
+    return story.at(3, "gpu1", PrefixReused(3, 40, 16, 1, 1)).at(4, "gpu0", PrefixReused(4, 60, 32, 3, 5))
 
 
 _SMALL = st.integers(0, 5)

@@ -11,14 +11,15 @@ from testbed.metrics.table import FOLDS
 from tests.testbed.metrics.agentic_stories import agentic_run
 from tests.testbed.metrics.host_stories import host_story
 from tests.testbed.metrics.isolation_stories import isolation_run
-from tests.testbed.metrics.stories import nonsense, outage, sensible, small_run
+from tests.testbed.metrics.stories import lookups, nonsense, outage, sensible, small_run
 
 
 def both_runs() -> list[Record]:
     """A run with steps and slots, one with paths and hops, one with a port's forecast, one with a host that works
-    beside a neighbour, one whose scheduler dies: no system has all events.
+    beside a neighbour, one whose scheduler dies, one with a prefix cache: no system has all events.
     """
-    return [*small_run(), *agentic_run(), *isolation_run(), *host_story(steps=3).records(), *outage().records()]
+    told = [story.records() for story in (host_story(steps=3), outage(), lookups())]
+    return [*small_run(), *agentic_run(), *isolation_run(), *(record for records in told for record in records)]
 
 
 @pytest.mark.parametrize("name", FOLDS)
