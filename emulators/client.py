@@ -16,8 +16,9 @@ import asyncio
 from emulators.completions_client import CompletionsClient
 from emulators.front_link import TurnClient
 from emulators.http_node import live_with_http, stopped_or_failed
-from emulators.node import NodeRun, live_in_turns, live_to_the_end
+from emulators.node import NodeRun
 from emulators.node_asyncio import AsyncNode
+from emulators.node_life import live_in_turns, live_to_the_end
 from testbed.experiment.assembly import SYSTEMS, assemble_node
 from testbed.experiment.outlines import Surroundings
 from testbed.experiment.server_address import API_PORT, front_address, server_of

@@ -22,16 +22,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from emulators.barrier import BadRunFolder, Barrier, plan_of
-from emulators.node import (
-    EXIT_BAD_INPUT,
-    EXIT_ERRORED,
-    NodeRun,
-    install_signals,
-    live_in_turns,
-    live_to_the_end,
-    run_node,
-)
+from emulators.node import NodeRun
 from emulators.node_arguments import NodeArguments, parse_arguments
+from emulators.node_life import EXIT_BAD_INPUT, EXIT_ERRORED, install_signals, live_in_turns, live_to_the_end, run_node
 from testbed.experiment.assembly import SYSTEMS, owner_of
 from testbed.experiment.outlines import SCHEDULER_PROCESS, Owner
 

@@ -14,7 +14,8 @@ from __future__ import annotations
 from emulators.host_api import serve
 from emulators.host_process import PROCESS_CODEC, HostProcess
 from emulators.http_node import live_with_http
-from emulators.node import NodeRun, live_in_turns, live_to_the_end
+from emulators.node import NodeRun
+from emulators.node_life import live_in_turns, live_to_the_end
 from emulators.process_links import inherited_links, join_processes
 from emulators.provisioning import write_provisions
 from testbed.experiment.assembly import provisions_of

@@ -1,4 +1,4 @@
-"""A whole life of a node whose software speaks HTTP: the asyncio counterpart of `emulators.node.run_node`.
+"""A whole life of a node whose software speaks HTTP: the asyncio counterpart of `emulators.node_life.run_node`.
 
     async def live(node: AsyncNode) -> None:
         node.run.attach(machines, accelerator, outside=…)
@@ -8,7 +8,7 @@
     if __name__ == "__main__":
         raise SystemExit(run_http_node(live))        # --run RUNFOLDER --node NAME
 
-How it ends, and with which exit code, is `emulators.node.live_to_the_end`'s.
+How it ends, and with which exit code, is `emulators.node_life.live_to_the_end`'s.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from emulators.node import NodeRun, live_to_the_end
+from emulators.node import NodeRun
 from emulators.node_asyncio import AsyncNode
+from emulators.node_life import live_to_the_end
 
 Live = Callable[[AsyncNode], Awaitable[None]]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from emulators.engines import build
-from emulators.node import run_node
+from emulators.node_life import run_node
 
 if __name__ == "__main__":
     raise SystemExit(run_node(build))

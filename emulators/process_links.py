@@ -20,7 +20,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from emulators.machine_links import MachineLinks
 from emulators.message_stream import Codec, MessageStream
-from emulators.node import NodeFault, NodeRun
+from emulators.node import NodeRun
+from emulators.node_life import NodeFault
 
 LINKS_VARIABLE = "LOOPLANE_PROCESS_LINKS"
 """Environment of a process that is not the first: `api=5,worker=7`, descriptors by process."""

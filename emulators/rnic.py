@@ -27,6 +27,7 @@ from pathlib import Path
 from types import FrameType
 
 from emulators.barrier import BadRunFolder, plan_of
+from emulators.rnic_connections import BadPlan, connections_of, settings_of
 from emulators.rnic_desk import Desk, PathTaken
 from emulators.rnic_journal import Journal
 from emulators.rnic_ports import Endpoint, Port
@@ -35,17 +36,12 @@ from emulators.verbs_ring import QueueError
 from emulators.wire_faults import KINDS, WireFaults
 from testbed.experiment.plan import NodePlan, Plan
 from testbed.machine import Completion, CompletionStatus, Verb
-from testbed.network.connection import Connection, ConnectionSettings, local_ack_timeout
+from testbed.network.connection import ConnectionSettings
 from testbed.network.memory_region import RegionTable
 from testbed.network.queue_pair import QueuePair
 from testbed.units import MICROSECOND, MILLISECOND, SECOND
 
 EXIT_BAD_INPUT, EXIT_HOST_CANNOT, EXIT_ERRORED = 2, 3, 4
-RETRANSMISSION_TIMEOUT = 4_096 << 15
-"""134 ms: a virtual machine may stall its processes for longer than the usual 67 ms; given up after about 1 s."""
-RNR_TIMER = 24
-"""41 ms, seven times: software that is kept from its core for a quarter of a second has not lost its letters. The
-usual 0.64 ms would end a connection after 4 ms."""
 TIMER_LOOK = MILLISECOND
 """How often a busy loop looks at the queue pairs' timers."""
 DESK_LOOK = 10 * MILLISECOND
@@ -56,14 +52,6 @@ FEW_PORTS = 2
 """Up to so many, each is asked for packets; of more, one system call finds those that have any."""
 FINE_SLEEP = 5 * MILLISECOND
 """Below this, epoll's whole milliseconds are too coarse: select waits for it."""
-
-
-class BadPlan(Exception):
-    """The plan asks for what no NIC can do."""
-
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-        super().__init__(f"plan.json: {reason}")
 
 
 class Rnic:
@@ -106,15 +94,9 @@ class Rnic:
         for descriptor in self._port_of:
             self._waits.register(descriptor, select.EPOLLIN)
             self._arrivals.register(descriptor, select.EPOLLIN)
-        if settings is None:
-            told = plan.ack_timeout
-            timeout = RETRANSMISSION_TIMEOUT if told is None else local_ack_timeout(told)
-            settings = ConnectionSettings(
-                path_mtu=plan.path_mtu, retransmission_timeout=timeout, rnr_retry_limit=7, rnr_timer=RNR_TIMER
-            )
         ports = {port.plan.interface: port for port in self.ports}
         for interface, connection in connections:
-            pair = QueuePair(connection, self.regions, settings)
+            pair = QueuePair(connection, self.regions, settings or settings_of(plan))
             pair.connect()
             self._endpoints[pair.number] = ports[interface].add(pair)
         self.desk = Desk(path, node, self.regions, journal, self._waits, self.reconnect)
@@ -302,32 +284,6 @@ class Rnic:
         self._readable = [self._port_of[descriptor] for descriptor in readable if descriptor in self._port_of]
         self._desk_looked_at = time.monotonic_ns()
         self.desk.awake(readable)
-
-
-def connections_of(plan: Plan, node: NodePlan) -> list[tuple[str, Connection]]:
-    """The interface and the two ends of each queue pair of a node. Raises `BadPlan`."""
-    roce = {fabric.name for fabric in plan.fabrics if fabric.roce}
-    addresses = {port.interface: port.address for port in node.ports if port.fabric in roce}
-    connections = []
-    for pair in node.queue_pairs:
-        where = f"node {node.name}: queue pair {pair.number:#x}"
-        if pair.interface not in addresses:
-            raise BadPlan(f"{where} is on {pair.interface}, no RoCE port")
-        try:
-            connection = Connection(
-                peer=pair.peer,
-                number=pair.number,
-                peer_number=pair.peer_number,
-                address=addresses[pair.interface],
-                peer_address=pair.peer_address,
-                initial_psn=pair.initial_psn,
-                peer_psn=pair.peer_psn,
-                service_level=pair.service_level,
-            )
-        except ValueError as error:
-            raise BadPlan(f"{where}: {error}") from error
-        connections.append((pair.interface, connection))
-    return connections
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

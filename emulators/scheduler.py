@@ -7,7 +7,8 @@
 from __future__ import annotations
 
 from emulators.front_link import TurnServer
-from emulators.node import NodeRun, run_node
+from emulators.node import NodeRun
+from emulators.node_life import run_node
 from emulators.promptness import DPU_TURN, ask_for_turns
 from testbed.experiment.assembly import SYSTEMS, assemble_node
 from testbed.experiment.outlines import Surroundings

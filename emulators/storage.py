@@ -10,7 +10,8 @@ import os
 import sys
 from pathlib import Path
 
-from emulators.node import NodeRun, run_node
+from emulators.node import NodeRun
+from emulators.node_life import run_node
 from emulators.promptness import ACCELERATOR_TURN, ask_for_turns
 from emulators.storage_target import StorageTarget
 from emulators.target_disk import TargetDisk

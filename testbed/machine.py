@@ -137,7 +137,7 @@ class Deliver(Effect, frozen=True):
 
 
 class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type"):
-    """Something that has happened, for the log. All events live in `testbed.events.schema` (one schema)."""
+    """Something that has happened, for the log. `testbed.events.schema` lists them all."""
 
     level: ClassVar[str] = "info"
 

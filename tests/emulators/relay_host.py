@@ -11,7 +11,8 @@ import time
 
 from emulators.host_process import PROCESS_CODEC, HostProcess
 from emulators.machine_links import MachineLinks
-from emulators.node import NodeRun, live_in_turns, live_to_the_end
+from emulators.node import NodeRun
+from emulators.node_life import live_in_turns, live_to_the_end
 from emulators.pcie_link import PcieJoining
 from emulators.process_links import OtherProcesses, inherited_links, join_processes
 from testbed.baselines.host_messages import WithdrawRequest

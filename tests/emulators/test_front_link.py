@@ -237,7 +237,8 @@ def test_more_than_a_socket_takes_goes_in_pieces(folder: Path) -> None:
 PROGRAM = """
 import sys
 from emulators.front_link import TurnClient, TurnServer
-from emulators.node import NodeRun, run_node
+from emulators.node import NodeRun
+from emulators.node_life import run_node
 from tests.emulators.test_front_link import Echo, agents_of
 
 def build(run: NodeRun):

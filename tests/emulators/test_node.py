@@ -28,8 +28,9 @@ PLAN = Plan(
 
 PROGRAM = '''
 import sys
-from emulators.node import NodeRun, run_node
-from testbed.events.schema import LineLogged
+from emulators.node import NodeRun
+from emulators.node_life import run_node
+from testbed.events.run_events import LineLogged
 from testbed.machine import Emit
 
 class Ticker:
