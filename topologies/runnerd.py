@@ -7,11 +7,12 @@ which validates before it touches anything (console.md §7 and its head note). O
 
     {"op": "start", "run": ID, "spec": TOML, "overrides": ["k=v", …]}   {"ok": true} or {"error": "busy", "exists", …}
     {"op": "cancel", "run": ID}                                         {"ok": true} or {"error": "not running"}
-    {"op": "status"[, "run": ID]}                                       {"running": [ID, …][, "record": {…}]}
+    {"op": "status"[, "run": ID]}                       {"running": [ID, …], "elsewhere": BOOL[, "record": {…}]}
     {"op": "clean"}, {"op": "doctor"}                                   what `python -m topologies` says
 
-One run at a time. A run that was started once is never started again under its id. When a run has ended, however it
-ended, what it left is reaped and control/outcome.json says how it was, also for a daemon that was killed meanwhile.
+One run at a time, and none is begun beside an emulation of a command or of another console. A run that was started
+once is never started again under its id. When a run has ended, however it ended, what it left is reaped and
+control/outcome.json says how it was, also for a daemon that was killed meanwhile.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from topologies.runnerd_benches import Others, lives, living_benches, read_json, start_time
 from topologies.runnerd_questions import LINE_LIMIT, Refused, only, override_texts, run_id, spec_text
 
 SOURCE = Path(__file__).absolute().parents[1]
 CANCEL_PATIENCE_S = 20.0
 REAP_PATIENCE_S = 60.0
 QUESTION_PATIENCE_S = 5.0
-RUN_ROOT = Path("/run/looplane")
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -71,6 +72,7 @@ class Runnerd:
         self._group = group
         self._allowed = allowed
         self._current: Run | None = None
+        self._others = Others()
         self._starting = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._operations: dict[str, Callable[[dict[str, Any]], Awaitable[Answer]]] = {
@@ -148,6 +150,8 @@ class Runnerd:
             raise Refused("exists", f"run {run} was started before")
         if self._current is not None:
             raise Refused("busy", f"run {self._current.run} is under way")
+        if self._others.are_live():
+            raise Refused("taken", "a command or another console emulates on this machine")
         self._record(run, state="running", cancelled=False)
         words = [
             self._python, "-m", "testbed.command", "run", "-", "--run-id", run, "--on", "mininet",
@@ -158,7 +162,7 @@ class Runnerd:
                 *words, stdin=asyncio.subprocess.PIPE, stdout=log, stderr=log, cwd=SOURCE, env=self._environment(),
                 preexec_fn=_in_session_of_its_own,
             )  # fmt: skip
-        self._current = Run(run, process, _start_time(process.pid))
+        self._current = Run(run, process, start_time(process.pid))
         self._record(run, state="running", cancelled=False, pid=process.pid, start=self._current.started)
         self._go(self._follow(self._current, spec.encode()))
         return {"ok": True, "run": run, "pid": process.pid}
@@ -176,9 +180,13 @@ class Runnerd:
 
     async def _status(self, question: dict[str, Any]) -> Answer:
         only(question, {"run"})
-        answer: Answer = {"ok": True, "running": [] if self._current is None else [self._current.run]}
+        answer: Answer = {
+            "ok": True,
+            "running": [] if self._current is None else [self._current.run],
+            "elsewhere": self._current is None and self._others.are_live(),
+        }
         if "run" in question:
-            answer["record"] = _read_json(self._record_file(run_id(question)))
+            answer["record"] = read_json(self._record_file(run_id(question)))
         return answer
 
     async def _clean(self, question: dict[str, Any]) -> Answer:
@@ -238,14 +246,7 @@ class Runnerd:
 
     def _owners(self, run: str) -> list[int]:
         """Living benches whose run folder belongs to `run`."""
-        folder, found = self.runs / run, []
-        for path in RUN_ROOT.glob("*/run.json"):
-            record = _read_json(path)
-            owner = record.get("owner", {})
-            there = Path(str(record.get("folder", "")))
-            if (there == folder or folder in there.parents) and _lives(owner):
-                found.append(int(owner["pid"]))
-        return found
+        return [bench.pid for bench in living_benches() if bench.is_of(self.runs / run)]
 
     def _conclude(self, run: str, code: int, *, cancelled: bool, cleaned: bool) -> None:
         """Writes runner.json, and outcome.json where the run has not said itself how it ended."""
@@ -253,7 +254,7 @@ class Runnerd:
         control = self._control_of(run)
         if control is None:
             return
-        if _read_json(control / "outcome.json").get("state") != "finished":
+        if read_json(control / "outcome.json").get("state") != "finished":
             words = "\n".join(self._log_file(run).read_text(errors="replace").splitlines()[-12:])
             how = "cancelled" if cancelled else "errored"
             outcome = {"state": "finished", "outcome": how, "detail": words or f"exit {code}"}
@@ -282,12 +283,12 @@ class Runnerd:
     async def _sweep(self) -> None:
         """What a killed daemon left: its child has been told to end by the kernel (PDEATHSIG); the run is lost."""
         for path in sorted(self.records.glob("*.json")):
-            record = _read_json(path)
+            record = read_json(path)
             if record.get("state") != "running":
                 continue
             run = path.stem
-            await _wait_while(partial(_lives, record))
-            if _lives(record):
+            await _wait_while(partial(lives, record))
+            if lives(record):
                 os.killpg(int(record["pid"]), signal.SIGKILL)
             cleaned = await self._reap(run)
             asked = bool(record.get("cancelled"))
@@ -295,7 +296,7 @@ class Runnerd:
             control = self._control_of(run)
             if control is None:
                 continue
-            said = _read_json(control / "outcome.json")
+            said = read_json(control / "outcome.json")
             if said.get("state") != "finished" or (said.get("outcome") == "cancelled" and not asked):
                 detail = "the runner ended while this run was under way"
                 _write_json(control / "outcome.json", {"state": "finished", "outcome": "lost", "detail": detail})
@@ -367,29 +368,8 @@ def _in_session_of_its_own() -> None:
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def _start_time(pid: int) -> int | None:
-    try:
-        text = Path(f"/proc/{int(pid)}/stat").read_text()
-    except (OSError, ValueError):
-        return None
-    fields = text[text.rindex(")") + 2 :].split()
-    return None if fields[0] in "ZX" else int(fields[19])
-
-
-def _lives(record: dict[str, Any]) -> bool:
-    return record.get("start") is not None and _start_time(record.get("pid", 0)) == record["start"]
-
-
 def _lies_there(path: Path) -> bool:
     return os.path.lexists(path)  # a dangling link counts
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def _write_json(path: Path, value: dict[str, Any]) -> None:

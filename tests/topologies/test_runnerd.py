@@ -215,7 +215,7 @@ def test_a_run_runs_and_its_id_is_used_up(daemon: Daemon, run: str) -> None:
     record = daemon.wait_until_over(run)
     assert record["state"] == "finished"
     assert record["cleaned"] is True
-    assert daemon.runner(run) == {"state": "finished", "rc": record["rc"], "cleaned": True}
+    assert daemon.runner(run) == {"state": "finished", "rc": record["rc"], "cancelled": False, "cleaned": True}
     assert daemon.outcome(run)["state"] == "finished"
     bench = json.loads((daemon.state / "runs" / run / "control" / "bench.json").read_text())
     assert bench == {"outcome": "completed", "detail": "", "teardown": ""}
@@ -259,6 +259,26 @@ def test_one_run_at_a_time_and_cancel(daemon: Daemon, run: str) -> None:
     assert daemon.ask(op="cancel", run=run)["error"] == "not running"
 
 
+def test_nothing_is_begun_beside_another_consoles_emulation(daemon: Daemon, run: str) -> None:
+    state = Path(tempfile.mkdtemp(prefix="looplane-test-", dir="/var/tmp"))
+    state.chmod(0o755)
+    neighbour = Daemon(daemon.tree, state)
+    try:
+        neighbour.start()
+        start_endless(neighbour, run)
+        assert (neighbour.ask(op="status")["elsewhere"], daemon.ask(op="status")["elsewhere"]) == (False, True)
+        ours = f"20260101-000003-{secrets.token_hex(3)}"
+        assert daemon.ask(op="start", run=ours, spec=spec(daemon))["error"] == "taken"
+        neighbour.ask(op="cancel", run=run)
+        neighbour.wait_until_over(run)
+        assert daemon.ask(op="status")["elsewhere"] is False
+        assert daemon.ask(op="start", run=ours, spec="nonsense = 1\n")["ok"]  # it was not used up
+        daemon.wait_until_over(ours)
+    finally:
+        neighbour.stop()
+        shutil.rmtree(state)
+
+
 def test_two_starts_at_once_are_one(daemon: Daemon, run: str) -> None:
     answers: list[dict[str, Any]] = []
     text = spec(daemon)
@@ -290,7 +310,7 @@ def test_kill_9_of_the_daemon_ends_its_run_and_the_next_one_says_lost(daemon: Da
     assert daemon.outcome(run) == {
         "state": "finished", "outcome": "lost", "detail": "the runner ended while this run was under way",
     }  # fmt: skip
-    assert daemon.runner(run) == {"state": "lost", "rc": None, "cleaned": True}
+    assert daemon.runner(run) == {"state": "lost", "rc": None, "cancelled": False, "cleaned": True}
     assert daemon.ask(op="start", run=run, spec=spec(daemon))["error"] == "exists"
 
 
@@ -298,6 +318,7 @@ def test_stopping_the_daemon_cancels_and_reaps(daemon: Daemon, run: str) -> None
     start_endless(daemon, run)
     assert daemon.stop() == 0
     assert daemon.outcome(run)["outcome"] == "cancelled"
+    assert daemon.runner(run)["cancelled"] is True
     daemon.start()
 
 

@@ -126,4 +126,15 @@ def machine_facts(*, threads: int) -> dict[str, object]:
         "disk_free_mib": disk_free_mib(),
         # A simulation takes one core; one stays for the console.
         "slots": max(1, min(cores - 1, threads)),
+        "emulates_elsewhere": emulates_elsewhere(),
     }
+
+
+def emulates_elsewhere() -> bool:
+    """Whether a command, or another console, emulates on this machine: this bench's emulations wait for its end."""
+    if not settings.RUNNERD_EXPECTED:
+        return False
+    try:
+        return ask_runnerd("status", patience_s=RUNNERD_PATIENCE_S).get("elsewhere") is True
+    except OSError:  # that it does not answer is said by `runnerd_fault`
+        return False

@@ -97,7 +97,7 @@ def clock(moment: float | None) -> str:
     return "" if moment is None else f"{datetime.fromtimestamp(moment, UTC):%H:%M} UTC"
 
 
-_BUSY = frozenset({Why.EMULATING, Why.SIMULATING, Why.FULL, Why.RESERVED})
+_BUSY = frozenset({Why.EMULATING, Why.ELSEWHERE, Why.SIMULATING, Why.FULL, Why.RESERVED})
 _WORDS: dict[Why, str] = {
     Why.NO_BENCH: "no bench has reported yet",
     Why.UNFIT: "no bench can take it: {text}",
@@ -106,6 +106,7 @@ _WORDS: dict[Why, str] = {
     Why.QUOTA_ACTIVE: "its owner has as many runs under way as they may have ({text})",
     Why.QUOTA_MINUTES: "its owner's bench minutes of the last 24 hours are used up",
     Why.EMULATING: "{run} has bench {bench}",
+    Why.ELSEWHERE: "a command or another console emulates on the machine of bench {bench}",
     Why.SIMULATING: "{run} is still simulating on bench {bench}, and an emulation needs it to itself",
     Why.FULL: "bench {bench} has as many simulations as it takes ({text})",
     Why.RESERVED: "an emulation that came first waits until bench {bench} has no simulation left",

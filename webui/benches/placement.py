@@ -2,6 +2,7 @@
 same for the same.
 
 - An emulation has its bench to itself; simulations run beside each other, up to `slots`, never beside an emulation.
+  One of a command, or of another console on that machine, counts as any other.
 - Owners take turns, the least recently served first; within an owner first come, first served. So nobody's hundred
   runs hold up somebody else's one.
 - A leased bench takes its holder's runs alone. A quota makes a run wait, and others go first.
@@ -61,6 +62,8 @@ class Place:
     holder: Owner = None
     held_until: float | None = None
     """End of a lease; None while nobody has one."""
+    elsewhere: bool = False
+    """A command or another console emulates on its machine."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,8 @@ class Why(StrEnum):
     QUOTA_ACTIVE = "quota of active runs"
     QUOTA_MINUTES = "quota of bench minutes"
     EMULATING = "emulating"
+    ELSEWHERE = "elsewhere"
+    """Somebody who is not in this queue emulates on the bench's machine."""
     SIMULATING = "simulating"
     """An emulation waits for simulations to end."""
     FULL = "full"
@@ -138,7 +143,7 @@ class _Room:
     reserved: bool = False
 
     def takes(self, run: Waiting) -> bool:
-        if self.reserved or self.emulation:
+        if self.reserved or self.emulation or self.place.elsewhere:
             return False
         return not self.simulations if run.emulation else len(self.simulations) < self.place.slots
 
@@ -213,7 +218,10 @@ def give_turns(
 
 
 def _rooms(situation: Situation) -> dict[str, _Room]:
-    rooms = {one.name: _Room(one) for one in sorted(situation.places, key=lambda one: one.name)}
+    rooms = {
+        one.name: _Room(one, free_at=float("inf") if one.elsewhere else 0.0)
+        for one in sorted(situation.places, key=lambda one: one.name)
+    }
     for active in situation.active:
         room = rooms.get(active.bench)
         if room is None:
@@ -265,6 +273,8 @@ def _held_up(run: Waiting, rooms: list[_Room]) -> Wait:
     room = min(rooms, key=lambda one: (one.free_at, one.place.name))
     if room.emulation:
         return Wait(Why.EMULATING, bench=room.place.name, run=room.emulation)
+    if room.place.elsewhere:
+        return Wait(Why.ELSEWHERE, bench=room.place.name)
     if run.emulation:
         return Wait(Why.SIMULATING, bench=room.place.name, run=room.simulations[0] if room.simulations else "")
     if len(room.simulations) >= room.place.slots:

@@ -90,12 +90,17 @@ class BenchCard:
             return "idle"
         if self.health != Health.WELL:
             return "warn" if self.health == Health.AWAY else "bad"
-        return "run" if self.busy else "ok"
+        return "run" if self.busy or self.elsewhere else "ok"
 
     @property
     def busy(self) -> int:
         """Runs under way there."""
         return len(self.running) + self.hidden
+
+    @property
+    def elsewhere(self) -> bool:
+        """A command or another console emulates on its machine."""
+        return self.bench.facts.get("emulates_elsewhere") is True
 
     @property
     def words(self) -> str:
@@ -106,7 +111,7 @@ class BenchCard:
             return self.health.label
         if self.busy:
             return f"{self.busy} run{'s' if self.busy > 1 else ''}"
-        return "free"
+        return "emulates elsewhere" if self.elsewhere else "free"
 
     @property
     def memory_gib(self) -> float | None:

@@ -162,6 +162,8 @@ def bench_rows(*, caller: Caller) -> list[BenchRow]:
         elif runs:
             words = "a run of somebody else's" if len(runs) == 1 else f"{len(runs)} runs"
             rows.append(BenchRow(place.name, "run", "run", words, shown if len(runs) == 1 else None))
+        elif place.elsewhere:
+            rows.append(BenchRow(place.name, "run", "run", "emulates for a command or another console"))
         elif place.holder is not None:
             words = "leased to you" if place.holder == caller.user.pk else "leased"
             rows.append(BenchRow(place.name, "idle", "idle", words))

@@ -19,6 +19,7 @@ from webui.runs.states import Outcome, State
 
 PATIENCE_S = 10.0
 ANSWER_LIMIT = 4 << 20
+ELSEWHERE = "a command or another console emulates on this machine"
 
 
 class BenchError(Exception):
@@ -92,6 +93,8 @@ class EmulationBench:
         error = answer.get("error")
         if error == "busy":
             raise BenchBusy("the bench still has another run")  # whose it is, is not everybody's to know
+        if error == "taken":
+            raise BenchBusy(ELSEWHERE)
         if error and error != "exists":
             raise BenchError(f"the runner refused: {answer.get('detail') or error}")
 

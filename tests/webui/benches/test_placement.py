@@ -100,6 +100,18 @@ def test_quotas_wait_and_let_others_go_first() -> None:
     assert found.waits["two"].why is Why.QUOTA_MINUTES
 
 
+def test_nothing_starts_beside_an_emulation_that_is_not_in_the_queue() -> None:
+    taken = bench("a", elsewhere=True)
+    waiting = [emu("e", since=0), sim("s", since=1)]
+    found = place(Situation(0, waiting, [], [taken]))
+    assert starts(found) == {}
+    assert {wait.why for wait in found.waits.values()} == {Why.ELSEWHERE}
+    assert starts(place(Situation(0, waiting, [], [taken, bench("b")]))) == {"e": "b"}
+    assert forecast(Situation(0, waiting, [], [taken])) == {"e": None, "s": None}
+    ours = [Active("x", 9, "a", True, 5.0)]  # of the command line, and in the console's own folder
+    assert place(Situation(0, waiting, ours, [taken])).waits["e"].why is Why.EMULATING
+
+
 def test_what_fits_nowhere_or_only_where_nothing_starts_says_so() -> None:
     away = bench("far", offer=Offer({"simulate": True, "emulate": True}, frozenset({"lab-2"})), shut="away: silent")
     found = place(Situation(0, [emu("e", 1, 0, 1, "lab-2"), emu("f", 1, 0, 1, "lab-9")], [], [away, bench("b")]))

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,14 @@ from webui.benches.console import MARK, console_mark, folder_fault
 from webui.benches.health import LOOKS, Steadiness
 from webui.benches.identity import bench_name, queues_here
 from webui.benches.models import Bench, Health
+from webui.benches.outlook import run_outlook
 from webui.benches.placement import place
 from webui.benches.reporter import Reporter, abilities_of
 from webui.benches.selectors import bench_list
 from webui.benches.services import bench_close, bench_leaves, bench_probed, bench_report, benches_mark_away
 from webui.benches.situation import AWAY_AFTER, situation_now
 from webui.catalogue.doctor import Finding, Report
+from webui.runs.services import run_claim
 
 pytestmark = pytest.mark.django_db
 
@@ -74,6 +77,27 @@ def test_a_bench_that_is_ill_away_or_closed_takes_nothing_and_says_why(
     assert "away" in place(situation_now()).waits[run.pk].text
     [card] = bench_list(caller=admin)
     assert (card.health, card.words, card.tone) == (Health.AWAY, "away", "warn")
+
+
+def test_while_somebody_else_emulates_on_its_machine_runs_wait_for_that_and_then_are_told(
+    make_run: Make, make_user: Make, sent: list[str]
+) -> None:
+    """No limit runs meanwhile: it begins with the claim, and there is none."""
+    report()
+    bench_probed(name="alpha", abilities={"emulate": True}, findings=[])
+    tell = partial(bench_report, name="alpha", reason="", tags=(), simulates=True)
+    tell(facts={"slots": 2, "emulates_elsewhere": True})
+    run = make_run(backend="mininet", time_limit_s=60)
+    assert run_claim(run_id=run.pk, lease_owner="w", bench="alpha") is None
+    ada = by_session(run.owner)
+    assert run_outlook(run, ada).reason == "a command or another console emulates on the machine of bench alpha"
+    assert [(card.words, card.tone) for card in bench_list(caller=ada)] == [("emulates elsewhere", "run")]
+    sent.clear()
+    tell(facts={"slots": 2, "emulates_elsewhere": False})
+    assert sent == [run.pk]
+    claimed = run_claim(run_id=run.pk, lease_owner="w", bench="alpha")
+    assert claimed is not None
+    assert claimed.ends_by is not None
 
 
 def test_silence_is_written_down_once_and_a_report_ends_it(sent: list[str]) -> None:

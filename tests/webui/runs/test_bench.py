@@ -76,6 +76,9 @@ def test_exists_is_an_adoption_busy_waits_and_the_rest_is_an_error(daemon: Daemo
     daemon.answers["start"] = {"error": "busy", "detail": "run x is under way"}
     with pytest.raises(BenchBusy, match=r"^the bench still has another run$"):  # whose, is not everybody's to know
         EmulationBench().start(run)
+    daemon.answers["start"] = {"error": "taken", "detail": "run y of somebody"}
+    with pytest.raises(BenchBusy, match=r"^a command or another console emulates on this machine$"):
+        EmulationBench().start(run)
     daemon.answers["start"] = {"error": "bad spec", "detail": "too long"}
     with pytest.raises(BenchError, match="too long"):
         EmulationBench().start(run)
