@@ -21,7 +21,7 @@ import msgspec
 from testbed.experiment.assembly import SYSTEMS
 from testbed.experiment.complaints import Complaint, SpecError, complaints, joined, one_of, shown
 from testbed.experiment.metric_paths import Metric, UnknownMetric, parse_metric_path
-from testbed.experiment.planning import refusals
+from testbed.experiment.plan_refusals import refusals
 from testbed.experiment.spec import MOST_TRIALS, Bound, Spec, SystemSpec
 from testbed.experiment.sweep import Point, count_places, points
 from testbed.experiment.trace_files import with_sessions
@@ -60,7 +60,11 @@ def spec_from_bytes(data: bytes, source: str, overrides: Sequence[str] = (), *, 
     that it names lie, besides those of the project. Raises `SpecError`.
     """
     told, changed = tables_from_bytes(data, source, overrides)
-    return spec_from_tables(told, source, changed, folder=folder)
+    spec = spec_from_tables(told, source, changed, folder=folder)
+    # Asked of what an author writes alone: the tables of a run from before this was asked are still read.
+    if faults := _unused_neighbours(spec):
+        raise SpecError(source, faults, [_source_of(fault, source, changed) for fault in faults])
+    return spec
 
 
 def tables_from_bytes(data: bytes, source: str, overrides: Sequence[str] = ()) -> tuple[dict[str, Any], list[str]]:
@@ -289,6 +293,18 @@ def _check_sweep(spec: Spec) -> list[Complaint]:
         parts = f"{len(spec.systems)} systems x sweep x {spec.repeats} repeats"
         faults.append(Complaint("sweep", f"{number} trials", f"{parts} make at most {MOST_TRIALS} trials"))
     return faults or [fault for point in points(spec.sweep) for fault in _check_point(spec, point)]
+
+
+def _unused_neighbours(spec: Spec) -> list[Complaint]:
+    """Neighbours that are beside no system, at no point of the sweep: they would not run, and nothing would say so."""
+    used = {name for system in spec.systems.values() for name in system.neighbours}
+    for path, values in spec.sweep.items():
+        head, *_, last = split_path(path)
+        if (head, last) == ("systems", "neighbours"):
+            used.update(name for value in values for name in value)
+    there = f"a name in systems.NAME.neighbours, NAME one of {', '.join(spec.systems)}"
+    return [Complaint(joined("neighbours", name), "beside no system", there)
+            for name in spec.neighbours if name not in used]  # fmt: skip
 
 
 def _check_point(spec: Spec, point: Point) -> list[Complaint]:

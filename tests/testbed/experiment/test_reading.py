@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from testbed.experiment.reading import (
     tables_of,
 )
 from testbed.experiment.spec import Spec
+from testbed.experiment.sweep import points
 from testbed.workload.arrivals import Constant, Poisson
 from testbed.workload.lengths import Fixed
 
@@ -52,6 +54,30 @@ def test_a_bad_spec_gives_one_line_with_file_path_value_and_what_is_allowed(path
 def test_a_shipped_experiment_reads_and_survives_its_tables(path: Path) -> None:
     spec = read_spec(path)
     assert spec_from_tables(tables_of(spec), "spec.json") == spec
+
+
+UNUSED = b"""name = "x"
+title = "X"
+[systems.a]
+kind = "host-driven"
+[neighbours.zip]
+kind = "pbzip2"
+"""
+
+
+def test_a_neighbour_that_some_point_of_a_sweep_has_is_used() -> None:
+    swept = spec_from_bytes(UNUSED + b'[sweep]\n"systems.a.neighbours" = [[], ["zip"]]\n', "x.toml")
+    assert [point[0][1] for point in points(swept.sweep)] == [[], ["zip"]]
+    assert faults(UNUSED + b'[sweep]\n"neighbours.zip.threads" = [4, 8]\n') == [
+        "x.toml: neighbours.zip: beside no system: a name in systems.NAME.neighbours, NAME one of a"
+    ]
+    alone = UNUSED.replace(b'"host-driven"', b'"host-driven"\nneighbours = ["zip"]')
+    assert faults(alone, ["systems.a.neighbours=[]"])[0].startswith("x.toml: neighbours.zip: beside no system")
+    assert spec_from_bytes(alone, "x.toml", ["neighbours.zip.threads=0"]).systems["a"].neighbours == ["zip"]
+
+
+def test_the_tables_of_an_older_run_with_an_unused_neighbour_are_read() -> None:
+    assert spec_from_tables(tomllib.loads(UNUSED.decode()), "spec.json").neighbours
 
 
 def test_defaults_are_filled_in() -> None:

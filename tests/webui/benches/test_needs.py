@@ -12,7 +12,8 @@ SMALL = Path(__file__).resolve().parents[3] / "fixtures" / "experiments" / "blin
 
 def test_what_a_spec_needs_follows_from_its_parts() -> None:
     assert needs_of_spec(read_spec(SMALL, [])) == ()
-    neighbours = ["neighbours.noisy={kind='memory', threads=4, working_set_mib=512}"]
+    noisy = "neighbours.noisy={kind='memory', threads=4, working_set_mib=512}"
+    neighbours = [noisy, "systems.blink.neighbours=['noisy']"]
     needs = needs_of_spec(
         read_spec(SMALL, ["nodes=docker", "hardware.uplinks={compute={interface='enp1s0'}}", *neighbours])
     )
