@@ -87,7 +87,7 @@ class FrontEnd:
         self._submission = Submission(parameters, self._link, self.holdings, self._client, vocabulary, share)
         self._clearing = SlotClearing(self._link, self._layout, self.holdings, self._client)
         self._reader = TokenReader(parameters, self._layout)
-        self._watchdog = Watchdog(parameters)
+        self._watchdog = Watchdog(parameters, peer)
         self._serving = Awaited()
 
     @property

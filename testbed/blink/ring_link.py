@@ -60,7 +60,8 @@ class RingLink:
     """Operations on the region at `ring` of the node `peer`."""
 
     def __init__(self, peer: str, ring: RemoteAddress, service_level: int, pool: TaskPool[Task]) -> None:
-        self._peer = peer
+        self.peer = peer
+        """The GPU's node, by whose name its ring is known."""
         self._ring = ring
         self._level = service_level
         self.pool = pool
@@ -68,19 +69,19 @@ class RingLink:
     def write(self, offset: int, data: bytes, task: Task, out: list[Effect]) -> None:
         """Posts a WRITE."""
         remote = self._ring.at(offset)
-        self.pool.post(lambda ticket: Write(ticket, self._peer, self._level, remote=remote, data=data), task, out)
+        self.pool.post(lambda ticket: Write(ticket, self.peer, self._level, remote=remote, data=data), task, out)
 
     def read(self, offset: int, length: int, task: Task, out: list[Effect]) -> None:
         """Posts a READ."""
         remote = self._ring.at(offset)
-        self.pool.post(lambda ticket: Read(ticket, self._peer, self._level, remote=remote, length=length), task, out)
+        self.pool.post(lambda ticket: Read(ticket, self.peer, self._level, remote=remote, length=length), task, out)
 
     def swap(self, offset: int, task: Swap | Restart, out: list[Effect]) -> None:
         """Posts a CMP_SWAP of `task.expected` for `task.desired`."""
         remote = self._ring.at(offset)
         self.pool.post(
             lambda ticket: CompareSwap(
-                ticket, self._peer, self._level, remote=remote, expected=task.expected, desired=task.desired
+                ticket, self.peer, self._level, remote=remote, expected=task.expected, desired=task.desired
             ),
             task,
             out,
@@ -93,5 +94,5 @@ class RingLink:
         if good and isinstance(verb, Read):
             good = len(completion.data) == verb.length
         if not good:
-            out.append(Emit(VerbFailed(type(verb).__name__, self._peer, completion.status.name.lower())))
+            out.append(Emit(VerbFailed(type(verb).__name__, self.peer, completion.status.name.lower())))
         return task, good

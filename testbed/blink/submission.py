@@ -131,8 +131,9 @@ class Submission:
             tracked.move(StageMove.SUBMIT)
             size = burst.bytes_of[tracked.number]
             written = PromptWritten(
-                tracked.number, tracked.slot, tracked.incarnation, size, burst.operations, len(burst.members)
-            )
+                tracked.number, tracked.slot, tracked.incarnation, size, burst.operations, len(burst.members),
+                self._link.peer,
+            )  # fmt: skip
             out.append(Emit(written))
             swap = Swap(tracked, tracked.word, moved(tracked.word, SlotMove.SUBMIT))
             self._link.swap(self._layout.state(tracked.slot), swap, out)
@@ -199,7 +200,7 @@ class Submission:
                 self._client.refuse(tracked, "ring_full", found, out)
                 self._drop(tracked, out)
                 continue
-            out.append(Emit(SlotFound(tracked.number, found.slot, found.probes)))
+            out.append(Emit(SlotFound(tracked.number, found.slot, found.probes, self._link.peer)))
             tracked.move(StageMove.ASSIGN)
             self._staged.append(tracked)
             if self._flush_at is None:

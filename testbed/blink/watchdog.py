@@ -63,10 +63,12 @@ LOOKS = 4
 
 
 class Watchdog:
-    """One front end's. `patience` 0 leaves it asleep."""
+    """One front end's. `watchdog_patience` 0 leaves it asleep."""
 
-    def __init__(self, parameters: BlinkParameters) -> None:
+    def __init__(self, parameters: BlinkParameters, ring: str) -> None:
+        """`ring` is the GPU's node whose scheduler is watched."""
         self._parameters = parameters
+        self._ring = ring
         self._patience = parameters.watchdog_patience
         self.state = WATCH_TABLE.first
         self.reading = False
@@ -144,7 +146,7 @@ class Watchdog:
     def _calm(self, now: Nanoseconds, line: Control, out: list[Effect]) -> None:
         if self.state is not WatchState.WATCHING:
             self._move(WatchMove.CALM)
-            out.append(Emit(WatchdogCalmed(line.life, now - self._seen)))
+            out.append(Emit(WatchdogCalmed(line.life, now - self._seen, self._ring)))
         self._alive(now)
 
     def _fire(self, now: Nanoseconds, line: Control, out: list[Effect]) -> tuple[int, int] | None:
@@ -153,13 +155,13 @@ class Watchdog:
         if len(self._firings) >= self._parameters.restart_limit:
             self._move(WatchMove.GIVE_UP)
             self._look_at = now + self._interval()
-            out.append(Emit(WatchdogGaveUp(line.life, len(self._firings))))
+            out.append(Emit(WatchdogGaveUp(line.life, len(self._firings), self._ring)))
             return None
         self._move(WatchMove.FIRE)
         self._fired_at = now
         self._firings.append(now)
         self._look_at = now + self._interval()
-        out.append(Emit(WatchdogFired(line.life, now - self._seen, len(self._firings))))
+        out.append(Emit(WatchdogFired(line.life, now - self._seen, len(self._firings), self._ring)))
         # Asked for already, by us or by another front end, and not answered: there is nothing to swap.
         return (line.asked, line.life + 1) if line.asked <= line.life else None
 

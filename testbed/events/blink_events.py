@@ -1,6 +1,7 @@
 """Events of Blink's recovery: a scheduler that died or hung, who noticed, and what became of its requests.
 
-Part of the schema of `testbed.events.schema`. Times are true; `life` counts the schedulers of a ring from 0.
+Part of the schema of `testbed.events.schema`. Times are true; `life` counts the schedulers of a ring from 0, `ring` is
+the GPU's node that has it, empty in logs of before it was named.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ class WatchdogFired(Event, frozen=True, tag="watchdog.fired"):
     """Since its last sign of life."""
     restarts: int
     """How many new lives the front end has asked for lately, this one included."""
+    ring: str = ""
     level: ClassVar[str] = "warning"
 
 
@@ -29,6 +31,7 @@ class WatchdogCalmed(Event, frozen=True, tag="watchdog.calmed"):
     life: int
     outage: Nanoseconds
     """Since the last sign of life before."""
+    ring: str = ""
 
 
 class WatchdogGaveUp(Event, frozen=True, tag="watchdog.gave_up"):
@@ -36,6 +39,7 @@ class WatchdogGaveUp(Event, frozen=True, tag="watchdog.gave_up"):
 
     life: int
     restarts: int
+    ring: str = ""
     level: ClassVar[str] = "error"
 
 

@@ -4,7 +4,9 @@ An event says what *has* happened (`noun.verbed`). It holds facts in true units;
 (true nanoseconds since the run's epoch), `node` and `seq` (see `testbed.events.log`). Unknown fields are refused.
 
 `request` is the server's number for a request, unique in a run; `name` is what the client called it (x-request-id).
-`request.arrived` ties the two. `slot` is a place in the ring, `incarnation` how often that place has been used.
+`request.arrived` ties the two. `slot` is a place in a ring, `incarnation` how often that place has been used. Every
+GPU has a ring: events of the scheduler are about their own node's, and those of the front end name it (`ring`, the
+GPU's node; empty in logs of before it was named, see `testbed.metrics.ring_state`).
 Steps 1-13 are the numbered circles of Blink's architecture figure (papers/blink summary, Figure 2).
 """
 
@@ -105,6 +107,8 @@ class SlotFound(Event, frozen=True, tag="slot.found"):
     request: int
     slot: int
     probes: int
+    ring: str = ""
+    """Node whose ring it is a slot of."""
 
 
 class PromptWritten(Event, frozen=True, tag="prompt.written"):
@@ -120,6 +124,8 @@ class PromptWritten(Event, frozen=True, tag="prompt.written"):
     bytes: int
     operations: int
     burst: int
+    ring: str = ""
+    """Node whose ring it is a slot of."""
 
 
 class RequestRefused(Event, frozen=True, tag="request.refused"):

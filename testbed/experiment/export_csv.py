@@ -18,7 +18,7 @@ from testbed.metrics.timeline import STEP_WORDS, TimelineState
 from testbed.units import MILLISECOND
 
 REQUEST_COLUMNS = (
-    "trial", "name", "request", "slot", "state", "reason", "scheduled_ms", "sent_ms", "lag_ms", "prompt_tokens",
+    "trial", "name", "request", "ring", "slot", "state", "reason", "scheduled_ms", "sent_ms", "lag_ms", "prompt_tokens",
     "max_tokens", "tokens", "ttft_ms", "ttst_ms", "tpot_ms", "latency_ms",
     *(f"step_{step}_first_ms" for step in STEP_WORDS),
 )  # fmt: skip
@@ -49,7 +49,7 @@ def export_csv(timelines: Mapping[str, TimelineState]) -> CsvFiles:
 def _request(label: str, row: RequestSpans, exchange: Exchange | None) -> Sequence[Any]:
     steps = dict(row.steps)
     firsts = [as_ms(steps[step].first) if step in steps else "" for step in STEP_WORDS]
-    head = [label, row.name, row.request, row.slot, row.state, row.reason]
+    head = [label, row.name, row.request, row.ring, row.slot, row.state, row.reason]
     if exchange is None:
         return [*head, "", as_ms(row.start), "", "", "", len(row.token_times), "", "", "", "", *firsts]
     times, gap = exchange.times, mean_gap(exchange) if exchange.completed else []

@@ -67,8 +67,8 @@ def _traffic(traffic: TrafficState | None) -> dict[str, Any]:
 
 def _request(row: RequestSpans) -> dict[str, Any]:
     return {
-        "name": row.name, "request": row.request, "slot": row.slot, "state": row.state, "reason": row.reason,
-        "start": row.start, "end": row.end, "phases": row.phases, "pauses": row.pauses,
+        "name": row.name, "request": row.request, "ring": row.ring, "slot": row.slot, "state": row.state,
+        "reason": row.reason, "start": row.start, "end": row.end, "phases": row.phases, "pauses": row.pauses,
         "published": row.token_times if row.published else (),
         "steps": {str(step): times for step, times in row.steps},
     }  # fmt: skip

@@ -57,7 +57,7 @@ def _trial(timeline: TimelineState, base: int, prefix: str) -> Iterator[TraceEve
 
 def _request(row: RequestSpans, pid: int, tid: int) -> Iterator[TraceEvent]:
     args = {
-        "request": row.request, "slot": row.slot, "state": row.state, "reason": row.reason,
+        "request": row.request, "ring": row.ring, "slot": row.slot, "state": row.state, "reason": row.reason,
         "tokens": len(row.token_times),
         "steps": {str(step): [as_us(times.first), as_us(times.last), times.count] for step, times in row.steps},
     }  # fmt: skip
@@ -90,13 +90,16 @@ def _cut_to(pauses: tuple[Span, ...], tokens: tuple[Span, ...]) -> dict[int, lis
 
 
 def _slots(timeline: TimelineState, pid: int) -> Iterator[TraceEvent]:
+    spans = slot_spans(timeline)
+    rings = sorted({span.ring for span in spans})
+    many = 1 + max((span.slot for span in spans), default=0)
     named: set[int] = set()
-    for span in slot_spans(timeline):
+    for span in spans:
         # Thread numbers begin at 1: viewers take 0 for "no thread".
-        tid = span.slot + 1
+        tid = rings.index(span.ring) * many + span.slot + 1
         if tid not in named:
             named.add(tid)
-            yield from thread(pid, tid, f"slot {span.slot}")
+            yield from thread(pid, tid, f"{span.ring} slot {span.slot}" if len(rings) > 1 else f"slot {span.slot}")
         args = {"request": span.request, "incarnation": span.incarnation}
         yield slice_event(pid, tid, span.state, span.start, span.end or span.start, args)
 

@@ -4,6 +4,9 @@ An outage begins with the fault that the bench carried out (`fault.injected` of 
 did it, with the last sign of life before `watchdog.fired`. The service is back with the first `tokens.published` of the
 next scheduler; a stream is back with its next token after that scheduler's start. Streams of which the client had
 nothing yet when the outage began are not counted: what they wait for is a first token. Times are true nanoseconds.
+
+Every GPU has a scheduler of its own. An outage is one GPU's: another's tokens do not end it, and the streams of another
+go on. A watchdog of before it named the ring speaks of the newest outage there is.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from testbed.events.blink_events import SchedulerRestarted, WatchdogCalmed, Watc
 from testbed.events.client_events import RequestFailed, RequestFinished, TokenReceived
 from testbed.events.fidelity_events import FaultInjected
 from testbed.events.log import Record
-from testbed.events.schema import TokensPublished
+from testbed.events.schema import RequestArrived, SlotClaimed, TokensPublished
 from testbed.machine import Event
 from testbed.units import Nanoseconds
 
@@ -28,6 +31,8 @@ class Outage(msgspec.Struct):
     began: Nanoseconds
     kind: str
     """The fault's, or `silence` where nobody said that there was one."""
+    gpu: str = ""
+    """The node whose scheduler it is; empty while nobody has said so."""
     fired: Nanoseconds | None = None
     restarted: Nanoseconds | None = None
     back: Nanoseconds | None = None
@@ -44,6 +49,10 @@ class RecoveryState(msgspec.Struct):
     """Those that are over and, last, the one that may not be."""
     running: dict[str, None] = {}
     """Streams that have begun and not ended."""
+    names: dict[int, str] = {}
+    """The client's name of each request that no scheduler has claimed yet."""
+    gpus: dict[str, str] = {}
+    """Where each stream that has not ended is served, by its name."""
     fired: int = 0
     calmed: int = 0
     gave_up: int = 0
@@ -59,8 +68,8 @@ class RecoveryFold:
 
     state = RecoveryState
     takes: frozenset[type[Event]] = frozenset({
-        FaultInjected, WatchdogFired, WatchdogCalmed, WatchdogGaveUp, SchedulerRestarted, TokensPublished,
-        TokenReceived, RequestFinished, RequestFailed,
+        FaultInjected, WatchdogFired, WatchdogCalmed, WatchdogGaveUp, SchedulerRestarted, RequestArrived, SlotClaimed,
+        TokensPublished, TokenReceived, RequestFinished, RequestFailed,
     })  # fmt: skip
 
     def start(self) -> RecoveryState:
@@ -70,22 +79,25 @@ class RecoveryFold:
     def step(self, state: RecoveryState, record: Record) -> RecoveryState:
         """Takes one event."""
         match record.event:
+            case RequestArrived(request=request, name=name):
+                state.names[request] = name
+            case SlotClaimed(request=request):
+                if name := state.names.pop(request, ""):
+                    state.gpus[name] = record.node
             case TokenReceived(name=name):
                 _token(state, record.t, name)
             case RequestFinished(name=name) | RequestFailed(name=name):
-                state.running.pop(name, None)
-                for outage in state.outages[-1:]:
-                    outage.waiting.pop(name, None)
+                _end(state, name)
             case TokensPublished():
-                for outage in state.outages[-1:]:
-                    if outage.restarted is not None and outage.back is None:
-                        outage.back = record.t
-            case FaultInjected(kind=kind) if kind in OF_SCHEDULERS:
-                _begin(state, record.t, kind)
-            case WatchdogFired(silent=silent):
-                _fired(state, record.t, silent)
+                outage = _newest(state, record.node)
+                if outage is not None and outage.restarted is not None and outage.back is None:
+                    outage.back = record.t
+            case FaultInjected(what=node, kind=kind) if kind in OF_SCHEDULERS:
+                _begin(state, record.t, kind, node)
+            case WatchdogFired(silent=silent, ring=gpu):
+                _fired(state, record.t, silent, gpu)
             case SchedulerRestarted() as event:
-                _restarted(state, record.t, event)
+                _restarted(state, record, event)
             case WatchdogCalmed():
                 state.calmed += 1
             case WatchdogGaveUp():
@@ -98,34 +110,50 @@ class RecoveryFold:
             msgspec.structs.replace(outage, waiting=dict(outage.waiting), streams=list(outage.streams))
             for outage in state.outages
         ]
-        return msgspec.structs.replace(state, outages=outages, running=dict(state.running))
+        return msgspec.structs.replace(
+            state, outages=outages, running=dict(state.running), names=dict(state.names), gpus=dict(state.gpus)
+        )
 
 
-def _begin(state: RecoveryState, t: Nanoseconds, kind: str) -> None:
-    state.outages.append(Outage(t, kind, waiting=dict(state.running)))
+def _newest(state: RecoveryState, gpu: str) -> Outage | None:
+    """The last outage of a GPU; where either is nameless, the last that can be it."""
+    return next((one for one in reversed(state.outages) if not gpu or one.gpu in {"", gpu}), None)
 
 
-def _fired(state: RecoveryState, t: Nanoseconds, silent: Nanoseconds) -> None:
+def _begin(state: RecoveryState, t: Nanoseconds, kind: str, gpu: str) -> Outage:
+    waiting = {name: None for name in state.running if not gpu or state.gpus.get(name, gpu) == gpu}
+    state.outages.append(Outage(t, kind, gpu, waiting=waiting))
+    return state.outages[-1]
+
+
+def _fired(state: RecoveryState, t: Nanoseconds, silent: Nanoseconds, gpu: str) -> None:
     state.fired += 1
-    if not state.outages or state.outages[-1].restarted is not None:
-        _begin(state, t - silent, "silence")
-    outage = state.outages[-1]
+    outage = _newest(state, gpu)
+    if outage is None or outage.restarted is not None:
+        outage = _begin(state, t - silent, "silence", gpu)
     outage.fired = t if outage.fired is None else outage.fired
 
 
-def _restarted(state: RecoveryState, t: Nanoseconds, event: SchedulerRestarted) -> None:
+def _restarted(state: RecoveryState, record: Record, event: SchedulerRestarted) -> None:
     state.restarts += 1
     state.resumed += event.running + event.waiting
     state.interrupted += event.interrupted
-    for outage in state.outages[-1:]:
-        if outage.restarted is None:
-            outage.restarted = t
+    outage = _newest(state, record.node)
+    if outage is not None and outage.restarted is None:
+        outage.restarted, outage.gpu = record.t, record.node
 
 
 def _token(state: RecoveryState, t: Nanoseconds, name: str) -> None:
     state.running[name] = None
-    for outage in state.outages[-1:]:
-        # What was under way when the scheduler died still arrives.
-        if outage.restarted is not None and name in outage.waiting:
-            del outage.waiting[name]
-            outage.streams.append(t - outage.began)
+    outage = _newest(state, state.gpus.get(name, ""))
+    # What was under way when the scheduler died still arrives.
+    if outage is not None and outage.restarted is not None and name in outage.waiting:
+        del outage.waiting[name]
+        outage.streams.append(t - outage.began)
+
+
+def _end(state: RecoveryState, name: str) -> None:
+    state.running.pop(name, None)
+    state.gpus.pop(name, None)
+    for outage in state.outages:
+        outage.waiting.pop(name, None)

@@ -1,19 +1,26 @@
-"""Every slot's state as the log tells it: for the live map of the ring, and a check that the moves join up.
+"""Every slot's state as the log tells it: for the live map of the rings, and a check that the moves join up.
 
-Two nodes move a slot: the DPU fills it (prompt.written) and frees it (request.served, request.abandoned), the GPU
-does the rest (slot.moved). A DPU may log its own moves as slot.moved too; each is then taken once.
+A slot is a number in a ring, and a ring is known by the name of the GPU's node that has it. Two nodes move a slot: the
+DPU fills it (prompt.written) and frees it (request.served, request.abandoned), the GPU does the rest (slot.moved). A
+GPU that logs a move that the DPU's events tell too says nothing new.
 
 The DPU logs when its completion arrives, and the GPU may have taken the slot on by then. So a move can stand in the
 log after the one that followed it. A slot whose moves do not join has a gap, from the state it was in (`left`) to
 the state in which the next known move found it (`found`); late moves that begin at `left` walk through the gap until
 it is closed.
+
+Logs of before prompt.written named the ring are read too: it is that of the only GPU that was ready, or where there
+are several, that of the GPU which moves the request first; until then the slot is left out.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 
 from testbed.events.log import Record
+from testbed.events.run_events import NodeReady
 from testbed.events.schema import PromptWritten, RequestAbandoned, RequestServed, SlotMoved
 from testbed.machine import Event
 from testbed.units import Nanoseconds
@@ -21,6 +28,14 @@ from testbed.units import Nanoseconds
 EMPTY = "empty"
 FILLED = "prefill_pending"
 """The states that the front end's events mean; all others are the log's own words."""
+
+
+class Place(NamedTuple):
+    """Where a slot is."""
+
+    ring: str
+    """The GPU's node."""
+    slot: int
 
 
 class Slot(msgspec.Struct):
@@ -41,15 +56,21 @@ class Slot(msgspec.Struct):
 class RingState(msgspec.Struct):
     """All slots that have moved."""
 
-    slots: dict[int, Slot] = {}
-    places: dict[int, int] = {}
-    """Slot by request, of those that hold one."""
+    rings: dict[str, dict[int, Slot]] = {}
+    """By ring and number."""
+    places: dict[int, Place] = {}
+    """By request, of those that hold a slot."""
+    gpus: dict[str, None] = {}
+    """Nodes that have a ring, as far as they have said that they are ready."""
+    unplaced: dict[int, None] = {}
+    """Requests that have been written into a ring that nothing has named yet."""
     moves: int = 0
 
 
 class SlotView(msgspec.Struct, frozen=True):
-    """One slot of a map of the ring."""
+    """One slot of a map of the rings."""
 
+    ring: str
     slot: int
     state: str
     incarnation: int
@@ -59,13 +80,14 @@ class SlotView(msgspec.Struct, frozen=True):
 
 
 class RingView(msgspec.Struct, frozen=True):
-    """The ring at one moment. Slots that never moved are left out: they are as they were at the start."""
+    """All rings at one moment. Slots that never moved are left out: they are as they were at the start."""
 
     slots: tuple[SlotView, ...]
+    """By ring and number."""
     counts: dict[str, int]
-    """Slots by state."""
+    """Slots by state, over all rings."""
     moves: int
-    gaps: tuple[int, ...]
+    gaps: tuple[Place, ...]
     """Slots whose moves do not join up: the log lacks a move, or a machine has skipped one."""
 
 
@@ -73,7 +95,7 @@ class RingFold:
     """Follows the slots."""
 
     state = RingState
-    takes: frozenset[type[Event]] = frozenset({SlotMoved, PromptWritten, RequestServed, RequestAbandoned})
+    takes: frozenset[type[Event]] = frozenset({NodeReady, SlotMoved, PromptWritten, RequestServed, RequestAbandoned})
 
     def start(self) -> RingState:
         """Nothing has moved."""
@@ -85,69 +107,90 @@ class RingFold:
         return state
 
     def result(self, state: RingState) -> RingView:
-        """The ring now."""
-        slots = tuple(
-            SlotView(number, slot.state, slot.incarnation, slot.request, slot.moved)
-            for number, slot in sorted(state.slots.items())
-        )
+        """The rings now."""
+        known = [
+            (Place(ring, number), slot)
+            for ring, slots in sorted(state.rings.items())
+            for number, slot in sorted(slots.items())
+        ]
+        slots = tuple(SlotView(*place, slot.state, slot.incarnation, slot.request, slot.moved) for place, slot in known)
         counts: dict[str, int] = {}
         for slot in slots:
             counts[slot.state] = counts.get(slot.state, 0) + 1
-        gaps = tuple(n for n, slot in sorted(state.slots.items()) if slot.lost or slot.left is not None)
+        gaps = tuple(place for place, slot in known if slot.lost or slot.left is not None)
         return RingView(slots, dict(sorted(counts.items())), state.moves, gaps)
 
 
-def advance(state: RingState, record: Record) -> int | None:
+def advance(state: RingState, record: Record) -> Place | None:
     """Takes one event; the slot whose state it changed, or None: a late move that fills a gap changes none."""
     match record.event:
+        case NodeReady(role="gpu"):
+            state.gpus[record.node] = None
         case SlotMoved() as move:
-            return _take_move(state, move, record.t)
-        case PromptWritten(request=request, slot=number, incarnation=incarnation):
-            return _fill(state, number, incarnation, request, record.t)
+            return _take_move(state, Place(record.node, move.slot), move, record.t)
+        case PromptWritten(request=request) as written:
+            ring = written.ring or _ring_of(state, request)
+            if ring:
+                return _fill(state, Place(ring, written.slot), written.incarnation, request, record.t)
+            state.unplaced[request] = None
         case RequestServed(request=request) | RequestAbandoned(request=request):
             return _free(state, request, record.t)
     return None
 
 
-def _take_move(state: RingState, move: SlotMoved, t: Nanoseconds) -> int | None:
+def _ring_of(state: RingState, request: int) -> str:
+    """The ring of a request that was written into one without a name; empty while it cannot be known."""
+    place = state.places.get(request)
+    if place is not None:
+        return place.ring
+    return next(iter(state.gpus)) if len(state.gpus) == 1 else ""
+
+
+def _take_move(state: RingState, place: Place, move: SlotMoved, t: Nanoseconds) -> Place | None:
     state.moves += 1
-    slot = state.slots.get(move.slot)
+    if move.request in state.unplaced:
+        del state.unplaced[move.request]
+        _fill(state, place, move.incarnation, move.request, t)
+    slots = state.rings.setdefault(place.ring, {})
+    slot = slots.get(place.slot)
     if move.after == EMPTY:
         state.places.pop(move.request, None)
     else:
-        state.places[move.request] = move.slot
+        state.places[move.request] = place
     if slot is None:
-        state.slots[move.slot] = Slot(move.after, move.incarnation, move.request, t, found=move.before)
-        return move.slot
+        slots[place.slot] = Slot(move.after, move.incarnation, move.request, t, found=move.before)
+        return place
     if _closes(slot, move) or _is_known(slot, move):
         return None
     if move.before != slot.state:
         slot.lost += slot.left is not None
         slot.left, slot.found = slot.state, move.before
     slot.state, slot.incarnation, slot.request, slot.moved = move.after, move.incarnation, move.request, t
-    return move.slot
+    return place
 
 
-def _fill(state: RingState, number: int, incarnation: int, request: int, t: Nanoseconds) -> int | None:
-    state.places[request] = number
-    slot = state.slots.get(number)
+def _fill(state: RingState, place: Place, incarnation: int, request: int, t: Nanoseconds) -> Place | None:
+    state.places[request] = place
+    slots = state.rings.setdefault(place.ring, {})
+    slot = slots.get(place.slot)
     if slot is not None and slot.request == request:
         if slot.found == FILLED:
             slot.left = slot.found = None
         return None
     # Whatever was known of the slot before: it can only have been written to while it was empty.
     lost = 0 if slot is None else slot.lost + (slot.left is not None)
-    state.slots[number] = Slot(FILLED, incarnation, request, t, lost=lost)
-    return number
+    slots[place.slot] = Slot(FILLED, incarnation, request, t, lost=lost)
+    return place
 
 
-def _free(state: RingState, request: int, t: Nanoseconds) -> int | None:
-    number = state.places.pop(request, None)
-    slot = None if number is None else state.slots.get(number)
+def _free(state: RingState, request: int, t: Nanoseconds) -> Place | None:
+    state.unplaced.pop(request, None)
+    place = state.places.pop(request, None)
+    slot = None if place is None else state.rings[place.ring].get(place.slot)
     if slot is None or slot.request != request or slot.state == EMPTY:
         return None
     slot.state, slot.moved = EMPTY, t
-    return number
+    return place
 
 
 def _is_known(slot: Slot, move: SlotMoved) -> bool:

@@ -36,6 +36,8 @@ class RequestSpans(msgspec.Struct, frozen=True):
     request: int | None
     """The server's number; None if no server ever logged it."""
     slot: int | None
+    ring: str
+    """The GPU's node whose ring the slot is in; empty if it has none, or the log does not say."""
     start: Nanoseconds
     end: Nanoseconds
     phases: tuple[Span, ...]
@@ -95,6 +97,7 @@ def _row(
         name=exchange.name if exchange is not None else track.name if track is not None else "",
         request=track.request if track is not None else None,
         slot=track.slot if track is not None else None,
+        ring=track.ring if track is not None else "",
         start=begin,
         end=end,
         phases=phases,
@@ -145,9 +148,9 @@ def _pauses(track: Track | None, decode: Span | None) -> tuple[Span, ...]:
 
 
 def slot_spans(timeline: TimelineState) -> tuple[SlotSpan, ...]:
-    """What each slot held and when, by slot and time; what lasts still ends with the log."""
+    """What each slot held and when, by ring, slot and time; what lasts still ends with the log."""
     ended = [span if span.end is not None else replace(span, end=timeline.end) for span in timeline.slot_spans]
-    return tuple(sorted(ended, key=lambda span: (span.slot, span.start)))
+    return tuple(sorted(ended, key=lambda span: (span.ring, span.slot, span.start)))
 
 
 def launch_lanes(launches: Sequence[Launch]) -> tuple[tuple[Launch, ...], ...]:

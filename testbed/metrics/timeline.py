@@ -81,6 +81,8 @@ class Track(msgspec.Struct):
     request: int
     name: str = ""
     slot: int | None = None
+    ring: str = ""
+    """The GPU's node whose ring the slot is in; empty while that is not known."""
     steps: dict[int, StepTimes] = {}
     published: list[Nanoseconds] = []
     """When each token was in the ring."""
@@ -111,6 +113,7 @@ class Launch(msgspec.Struct):
 class SlotSpan(msgspec.Struct):
     """A slot's time in one state. `end` is None while it lasts."""
 
+    ring: str
     slot: int
     state: str
     start: Nanoseconds
@@ -165,8 +168,8 @@ class TimelineState(msgspec.Struct):
     ring: RingState = msgspec.field(default_factory=RingState)
     slot_spans: list[SlotSpan] = []
     """In the order in which they began; a slot's time as empty is left out."""
-    open_slots: dict[int, int] = {}
-    """Place in `slot_spans` of what each slot holds now."""
+    open_slots: dict[str, int] = {}
+    """Place in `slot_spans` of what each slot holds now, by "ring number"."""
     batches: list[Batch] = []
     links: list[LinkReading] = []
     relaunches: list[Relaunch] = []
@@ -180,8 +183,8 @@ class TimelineFold:
     state = TimelineState
     takes: frozenset[type[Event]] = frozenset(
         (
-            *BLINK_STEPS.values(), *ExchangeFold.takes, BatchChanged, LinkMeasured, RequestAbandoned, RequestRefused,
-            RequestServed, SlotMoved, TurnStage, WindowRelaunched,
+            *BLINK_STEPS.values(), *ExchangeFold.takes, *RingFold.takes, BatchChanged, LinkMeasured, RequestRefused,
+            TurnStage, WindowRelaunched,
         )
     )  # fmt: skip
 
@@ -215,8 +218,9 @@ def _take_step(state: TimelineState, record: Record, step: int) -> None:
     match event:
         case RequestArrived(request=request, name=name):
             _track(state, request).name = name
-        case SlotFound(request=request, slot=slot):
-            _track(state, request).slot = slot
+        case SlotFound(request=request, slot=slot, ring=ring):
+            track = _track(state, request)
+            track.slot, track.ring = slot, ring
         case GraphSelected() | GraphLaunched() | TokensSampled():
             _take_launch(state, record)
         case TokensPublished(requests=requests, counts=counts):
@@ -286,7 +290,9 @@ def _take_reading(state: TimelineState, record: Record) -> None:
         case TurnStage(turn=turn, stage=stage):
             state.turns.setdefault(turn, {})[stage] = t
         case SlotMoved():
-            _take_pause(_track(state, event.request), t, event)
+            track = _track(state, event.request)
+            track.ring = track.ring or record.node
+            _take_pause(track, t, event)
         case BatchChanged():
             state.batches.append(
                 Batch(t, record.node, event.running, event.paused, event.pending,
@@ -309,16 +315,17 @@ def _take_reading(state: TimelineState, record: Record) -> None:
 
 
 def _take_slot(state: TimelineState, record: Record) -> None:
-    number = advance(state.ring, record)
-    if number is None:
+    place = advance(state.ring, record)
+    if place is None:
         return
-    place = state.open_slots.pop(number, None)
-    if place is not None:
-        state.slot_spans[place].end = record.t
-    slot = state.ring.slots[number]
+    key = f"{place.ring} {place.slot}"
+    held = state.open_slots.pop(key, None)
+    if held is not None:
+        state.slot_spans[held].end = record.t
+    slot = state.ring.rings[place.ring][place.slot]
     if slot.state != EMPTY:
-        state.open_slots[number] = len(state.slot_spans)
-        state.slot_spans.append(SlotSpan(number, slot.state, record.t, None, slot.request, slot.incarnation))
+        state.open_slots[key] = len(state.slot_spans)
+        state.slot_spans.append(SlotSpan(*place, slot.state, record.t, None, slot.request, slot.incarnation))
 
 
 def _take_pause(track: Track, t: Nanoseconds, move: SlotMoved) -> None:

@@ -24,7 +24,7 @@ class Story:
     """A watchdog, the line it reads and what came of it."""
 
     def __init__(self, parameters: BlinkParameters = PARAMETERS) -> None:
-        self.watchdog = Watchdog(parameters)
+        self.watchdog = Watchdog(parameters, "gpu0")
         self.line = Control(5, 0, 0, 0)
         self.asked: list[tuple[int, tuple[int, int]]] = []
         self.out: list[Effect] = []
@@ -93,11 +93,11 @@ def test_a_heart_that_stands_still_for_the_patience_is_a_dead_scheduler() -> Non
     story.watchdog.awaiting(0, something=True)
     story.until(60)
     assert story.asked == [(40, (0, 1))]
-    assert story.events == [WatchdogFired(0, 40 * MS, 1)]
+    assert story.events == [WatchdogFired(0, 40 * MS, 1, "gpu0")]
     story.line = Control(9, 1, 1, 0)
     story.until(70)
     assert story.watchdog.state is WatchState.WATCHING
-    assert story.events[1:] == [WatchdogCalmed(1, 70 * MS)]
+    assert story.events[1:] == [WatchdogCalmed(1, 70 * MS, "gpu0")]
 
 
 def test_what_another_front_end_has_asked_for_is_not_asked_for_again() -> None:
@@ -116,7 +116,7 @@ def test_a_new_life_that_never_beats_is_replaced_and_after_the_limit_it_gives_up
     story.line = Control(5, 1, 1, 0)
     story.until(400)
     assert story.asked == [(40, (0, 1)), (140, (1, 2))]
-    assert story.events[-1] == WatchdogGaveUp(1, 2)
+    assert story.events[-1] == WatchdogGaveUp(1, 2, "gpu0")
     assert story.watchdog.given_up
     story.watchdog.awaiting(400 * MS, something=False)
     assert story.watchdog.due is not None, "who has given up looks on, rarely"

@@ -110,6 +110,19 @@ def test_slots_launches_and_relaunches_have_lanes_of_their_own() -> None:
     assert [event["dur"] for event in slices(events, LAUNCHES) if event["name"] == "tail launch"] == [5.5]
 
 
+def test_one_slot_number_in_two_rings_has_two_lanes() -> None:
+    story = Story().at(0, "bench", started())
+    for request, gpu, slot in ((1, "gpu0", 3), (2, "gpu1", 3), (3, "gpu1", 0)):
+        serve(story, request, request, slot=slot, gpu=gpu)
+    events = trace(story.records())
+    check(events)
+    named = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    lanes = {named[pid, tid]: tid for pid, tid in named if pid == SLOTS}
+    assert lanes == {"gpu0 slot 3": 4, "gpu1 slot 0": 5, "gpu1 slot 3": 8}
+    held = {(event["tid"], event["args"]["request"]) for event in slices(events, SLOTS)}
+    assert held == {(4, 1), (8, 2), (5, 3)}
+
+
 def test_lanes_and_queues_are_counters() -> None:
     story = Story().at(0, "bench", started())
     story.at(5, "bench", schema.LinkMeasured("gpu0.cnic0", 2, 100 * MS, 9, 1, 0, 155_000_000_000, 400_000_000_000))

@@ -61,15 +61,18 @@ def ask(
 
 
 def serve(
-    story: Story, request: int, t_ms: float, *, tokens: int = 3, slot: int | None = None, step_ms: float = 6
-) -> Story:
+    story: Story, request: int, t_ms: float, *, tokens: int = 3, slot: int | None = None, step_ms: float = 6,
+    gpu: str = "gpu0", told: bool = True,
+) -> Story:  # fmt: skip
     """One request through Blink's thirteen steps from its sending at `t_ms`; `q<request>` is its name.
 
-    The DPU logs its write 0.2 ms after the scheduler claimed the slot, as completions come late.
+    `told` is false where the front end does not name the ring, as none did once. The DPU logs its write 0.2 ms after
+    the scheduler claimed the slot, as completions come late.
     """
     name = f"q{request}"
     slot = request if slot is None else slot
     moved = schema.SlotMoved
+    ring = gpu if told else ""
     first = t_ms + 20
     published = [first + step_ms * k for k in range(tokens)]
     story.at(t_ms, "client0", schema.RequestSent(name, round(t_ms * MS), 0, 10, tokens))
@@ -78,31 +81,27 @@ def serve(
         schema.RequestArrived(request, name, 40, tokens),
         schema.RequestTokenised(request, 10),
         schema.SlotSought(request, 4096),
-        schema.SlotFound(request, slot, 1),
+        schema.SlotFound(request, slot, 1, ring),
     )  # fmt: skip
     story.at(
-        t_ms + 1.0, "gpu0",
+        t_ms + 1.0, gpu,
         schema.SlotClaimed(request, slot, 1, 5),
         moved(slot, 1, "prefill_pending", "prefill_processing", request),
     )  # fmt: skip
-    story.at(
-        t_ms + 1.2, "dpu0",
-        schema.PromptWritten(request, slot, 1, 40, 2, 1),
-        moved(slot, 1, "empty", "prefill_pending", request),
-    )  # fmt: skip
+    story.at(t_ms + 1.2, "dpu0", schema.PromptWritten(request, slot, 1, 40, 2, 1, ring))
     for k, t in enumerate(published):
         launch = request * 1000 + k
         kind = "prefill" if k == 0 else "decode"
         begin = t_ms + 1.5 if k == 0 else t - step_ms + 0.5
         story.at(
-            begin, "gpu0",
+            begin, gpu,
             schema.GraphSelected(launch, kind, f"{kind}-1", (request,), 10 + k, False),
             schema.GraphLaunched(launch, kind, f"{kind}-1", "fire_and_forget", 1, 0, k + 1, 2000),
         )  # fmt: skip
-        story.at(t - 0.1, "gpu0", schema.TokensSampled(launch, (request,), (k,)))
-        story.at(t, "gpu0", schema.TokensPublished(launch, (request,), (k + 1,)))
+        story.at(t - 0.1, gpu, schema.TokensSampled(launch, (request,), (k,)))
+        story.at(t, gpu, schema.TokensPublished(launch, (request,), (k + 1,)))
         if k == 0:
-            story.at(t, "gpu0", moved(slot, 1, "prefill_processing", "decode_processing", request))
+            story.at(t, gpu, moved(slot, 1, "prefill_processing", "decode_processing", request))
         story.at(
             t + 0.2, "dpu0",
             schema.TokensRead(request, k, 1, k == 0),
@@ -111,12 +110,8 @@ def serve(
         )  # fmt: skip
         story.at(t + 0.5, "client0", schema.TokenReceived(name, k))
     last = published[-1]
-    story.at(last, "gpu0", moved(slot, 1, "decode_processing", "decode_completed", request))
-    story.at(
-        last + 0.3, "dpu0",
-        schema.RequestServed(request, tokens, "length"),
-        moved(slot, 1, "decode_completed", "empty", request),
-    )  # fmt: skip
+    story.at(last, gpu, moved(slot, 1, "decode_processing", "decode_completed", request))
+    story.at(last + 0.3, "dpu0", schema.RequestServed(request, tokens, "length"))
     return story.at(last + 0.6, "client0", schema.RequestFinished(name, tokens, "length"))
 
 
@@ -139,11 +134,11 @@ def outage(*, told: bool = True) -> Story:
         story.at(100, "bench", FaultInjected("gpu0", "kill-scheduler"))
     story.at(101, "client0", schema.TokenReceived("running", 1))
     story.at(102, "client0", schema.RequestFinished("ending", 1, "length"))
-    story.at(300, "dpu0", blink_events.WatchdogFired(0, 200 * MS, 1))
+    story.at(300, "dpu0", blink_events.WatchdogFired(0, 200 * MS, 1, "gpu0"))
     story.at(310, "gpu0", blink_events.SchedulerRestarted(1, 0, 2, 1, 1))
     story.at(330, "gpu0", schema.TokensPublished(9, (1,), (3,)))
     story.at(340, "client0", schema.TokenReceived("running", 2), schema.TokenReceived("new", 0))
-    story.at(345, "dpu0", blink_events.WatchdogCalmed(1, 245 * MS))
+    story.at(345, "dpu0", blink_events.WatchdogCalmed(1, 245 * MS, "gpu0"))
     return story.at(350, "gpu0", schema.TokensPublished(10, (1,), (4,)))
 
 
@@ -187,7 +182,7 @@ def nonsense(draw: st.DrawFn, size: int = 40) -> list[Record]:
     t = -2.0
     for event in draw(st.lists(events(), max_size=size)):
         t += draw(st.integers(0, 3))
-        story.at(t, draw(st.sampled_from(["client0", "dpu0", "gpu0"])), event)
+        story.at(t, draw(st.sampled_from(["client0", "dpu0", "gpu0", "gpu1"])), event)
     return story.records()
 
 
@@ -196,5 +191,6 @@ def sensible(draw: st.DrawFn) -> list[Record]:
     """A run of a few requests that overlap as they may."""
     story = Story().at(0, "bench", started(requests=3))
     for request in range(1, draw(st.integers(1, 4)) + 1):
-        serve(story, request, draw(st.integers(1, 60)), tokens=draw(st.integers(1, 6)), slot=request % 3)
+        gpu = draw(st.sampled_from(["gpu0", "gpu1"]))
+        serve(story, request, draw(st.integers(1, 60)), tokens=draw(st.integers(1, 6)), slot=request % 3, gpu=gpu)
     return story.records()

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from testbed.events import schema
 from testbed.events.log import Record
+from testbed.events.run_events import NodeReady
 from testbed.metrics.fold import Folding
 from testbed.metrics.spans import PHASES, RequestSpans, launch_lanes, request_spans, slot_spans, step_table
 from testbed.metrics.timeline import Launch, TimelineFold, TimelineState
@@ -99,10 +101,23 @@ def test_slots_are_shown_while_they_hold_something() -> None:
 @settings(max_examples=50, deadline=None)
 @given(nonsense())
 def test_spans_of_one_slot_follow_each_other(records: list[Record]) -> None:
-    last: dict[int, int] = {}
+    last: dict[tuple[str, int], int] = {}
     for span in slot_spans(timeline(records)):
-        assert last.get(span.slot, span.start) <= span.start <= span.end
-        last[span.slot] = span.end
+        slot = span.ring, span.slot
+        assert last.get(slot, span.start) <= span.start <= span.end
+        last[slot] = span.end
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_slots_of_two_rings_have_spans_of_their_own_and_their_requests_say_which(told: bool) -> None:
+    story = Story().at(0, "gpu0", NodeReady("gpu", 1)).at(0, "gpu1", NodeReady("gpu", 2))
+    for request, gpu in ((1, "gpu0"), (2, "gpu1")):
+        serve(story, request, 10 + request, slot=5, gpu=gpu, told=told)
+    found = timeline(story.records())
+    assert [(row.name, row.ring, row.slot) for row in request_spans(found)] == [("q1", "gpu0", 5), ("q2", "gpu1", 5)]
+    held = [(span.ring, span.slot, span.request, span.state) for span in slot_spans(found)]
+    states = ("prefill_processing", "decode_processing", "decode_completed")
+    assert held == [(f"gpu{ring}", 5, ring + 1, state) for ring in (0, 1) for state in states]
 
 
 @settings(max_examples=50, deadline=None)
