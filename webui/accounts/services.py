@@ -19,6 +19,7 @@ from webui.accounts.models import ApiToken, LoginFailure, Quota, Session, User
 from webui.accounts.roles import Role, Scope
 from webui.accounts.selectors import WINDOW, admins_open, login_name, token_digest, token_list
 from webui.accounts.sessions import ADDRESS, AGENT, OPENED, SEEN, moment
+from webui.accounts.signals import account_closed
 from webui.audit.deeds import Deed
 from webui.audit.services import note
 
@@ -106,7 +107,8 @@ def user_change_quota(*, user: User, quota: dict[str, int | None]) -> bool:
 
 @transaction.atomic
 def user_close(*, user: User) -> bool:
-    """Ends the user's access: sign-in, sessions, tokens and live pages (which ask again every few seconds).
+    """Ends the user's access: sign-in, sessions, tokens and live pages (which ask again every few seconds). What waits
+    in the queue is cancelled; what is under way goes on to its end.
 
     False if it was closed. Raises AccountError for the last admin.
     """
@@ -119,6 +121,7 @@ def user_close(*, user: User) -> bool:
     user.sessions.all().delete()
     user.tokens.filter(revoked_at=None).update(revoked_at=timezone.now())
     note(Deed.USER_CLOSE, user.username)
+    account_closed.send(User, user=user)
     return True
 
 

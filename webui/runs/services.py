@@ -46,6 +46,7 @@ LEASE = timedelta(seconds=4)
 """Renewed every 0.25 s. So short that a page can say within 5 s that a worker is gone."""
 LONGEST_EXTENSION_MIN = 24 * 60
 UNSTARTED = "cancelled before it started"
+OWNER_CLOSED = "cancelled before it started: its owner's account was closed"
 EXECUTE = "webui.runs.execute"
 """Name of the task; sent by name, so that services need not know the module that calls them."""
 
@@ -118,6 +119,8 @@ def _earlier(*, owner: User, key: str, digest: str) -> Run | None:
 def _insert(run: Run, facts: SpecFacts, wishes: Wishes) -> None:
     assert run.owner is not None
     owner = User.objects.select_for_update().get(pk=run.owner.pk)  # two requests at once do not both find room
+    if not owner.is_active:  # closed at this very moment
+        raise NotYours("This account is closed.")
     limits = limits_for(owner.pk)
     backend = Backend(run.backend)
     run.needs = wishes_check(wishes=wishes, owner=owner, limits=limits, backend=backend, of_spec=facts.needs)
@@ -166,6 +169,9 @@ def run_claim(*, run_id: str, lease_owner: str, bench: str) -> Run | None:
         if run is None:
             return None
         if run.state == State.QUEUED:
+            if run.owner is not None and not run.owner.is_active:
+                _end_unstarted(run.pk)
+                return None
             if run.cancel_requested_at is not None or not _has_turn(run, bench):
                 return None
             _begin(run, bench, now)
@@ -315,6 +321,31 @@ def run_cancel(*, run_id: str, user: User | None) -> bool:
     if ended:
         run_send_next()
     return True
+
+
+def runs_cancel_of(*, owner: User) -> list[str]:
+    """Cancels what waits of somebody whose account was closed, and says why; what is under way goes on. Their ids."""
+    with transaction.atomic():
+        waiting = Run.objects.filter(owner=owner, state=State.QUEUED, cancel_requested_at=None)
+        ended = [pk for pk in waiting.values_list("pk", flat=True) if _end_unstarted(pk)]
+        if ended:
+            transaction.on_commit(run_send_next)
+    return ended
+
+
+def _end_unstarted(run_id: str) -> bool:
+    """Cancels the queued run of a closed account; False if a worker or a person was first."""
+    now = timezone.now()
+    ended = Run.objects.filter(pk=run_id, state=State.QUEUED, cancel_requested_at=None).update(
+        state=moved(State.QUEUED, Move.FINISH),
+        outcome=Outcome.CANCELLED,
+        detail=OWNER_CLOSED,
+        cancel_requested_at=now,
+        finished_at=now,
+    )
+    if ended:
+        note(Deed.RUN_CANCEL, run_id, reason=OWNER_CLOSED)
+    return ended == 1
 
 
 def run_extend(*, run_id: str, minutes: int, by: Caller) -> Run:

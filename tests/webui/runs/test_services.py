@@ -13,10 +13,12 @@ from django.utils import timezone
 
 from webui.accounts.callers import by_session
 from webui.accounts.models import User
+from webui.accounts.services import user_close
+from webui.audit.models import Entry
 from webui.benches.models import Bench, Turn
 from webui.benches.outlook import run_outlook
 from webui.benches.placement import place
-from webui.benches.refusals import Taken
+from webui.benches.refusals import NotYours, Taken
 from webui.benches.situation import situation_now
 from webui.runs import access, selectors, services
 from webui.runs.models import Backend, Run
@@ -310,6 +312,39 @@ def test_the_end_wakes_the_next_in_the_queue(make_run: Callable[..., Run], bench
     running, queued = make_run(state=State.RUNNING, bench=bench), make_run()
     services.run_finish(run_id=running.pk, outcome=Outcome.PASSED, detail="")
     assert sent == [queued.pk]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_closed_account_takes_its_queued_runs_along_and_no_others(
+    make_run: Callable[..., Run], user: User, make_user: Callable[..., User], bench: Bench, sent: list[str]
+) -> None:
+    waits, goes_on = make_run(), make_run(state=State.RUNNING, bench=bench, lease_owner="w")
+    theirs = make_run(owner=make_user("bob"))
+    sent.clear()
+    assert user_close(user=user)
+    waits.refresh_from_db()
+    assert (waits.state, waits.outcome, waits.detail) == (State.FINISHED, Outcome.CANCELLED, services.OWNER_CLOSED)
+    assert waits.finished_at is not None
+    [entry] = Entry.objects.filter(deed="run.cancel")
+    assert (entry.thing, entry.detail) == (waits.pk, {"reason": services.OWNER_CLOSED})
+    assert sent == [theirs.pk]  # whose turn it is now
+    goes_on.refresh_from_db()
+    assert goes_on.state == State.RUNNING
+    with pytest.raises(NotYours, match="closed"):
+        start(user)
+
+
+@pytest.mark.django_db
+def test_a_run_that_waits_behind_a_closed_account_is_cancelled_and_not_started(
+    make_run: Callable[..., Run], user: User, bench: Bench, sent: list[str]
+) -> None:
+    """As one that a bench gave back after the account was closed."""
+    run = make_run()
+    User.objects.filter(pk=user.pk).update(is_active=False)
+    assert services.run_claim(run_id=run.pk, lease_owner="w", bench=bench.pk) is None
+    run.refresh_from_db()
+    assert (run.state, run.outcome, run.detail) == (State.FINISHED, Outcome.CANCELLED, services.OWNER_CLOSED)
+    assert Entry.objects.filter(deed="run.cancel", thing=run.pk).count() == 1
 
 
 @pytest.mark.django_db
