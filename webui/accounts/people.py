@@ -180,7 +180,8 @@ def person_close(request: HttpRequest, name: str) -> HttpResponse:
             messages.warning(request, "You cannot close your own account. Ask another admin.")
         else:
             services.user_close(user=user)
-            messages.success(request, f"The account of {user.username} is closed: sessions, tokens, live pages and queued runs end.")
+            ends = "sessions, tokens, live pages and queued runs end"
+            messages.success(request, f"The account of {user.username} is closed: {ends}.")
     except AccountError as fault:
         messages.warning(request, str(fault))
     return _to_person(user)

@@ -289,7 +289,10 @@ def test_what_is_wrong_beside_the_spec_is_said_and_nothing_is_made(logged_in: Cl
 def test_a_viewer_starts_nothing(make_user: Callable[..., Any]) -> None:
     client = Client()
     client.force_login(make_user("vera", role="viewer"))
-    assert "cannot start them" in text(client.get("/experiments/blink/small"))
+    for address in ("/experiments/blink/small", "/experiments/new"):
+        page = text(client.get(address))
+        assert page.index("your role is viewer") < page.index('class="launch"'), "said before anything is filled in"
+        assert re.search(r'value="start" disabled aria-describedby="may-not"', page)
     assert client.post("/experiments/blink/small", {"on": "sim"}).status_code == 403
     assert not Run.objects.exists()
 
