@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tomllib
+from functools import lru_cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -22,10 +23,16 @@ class ProfileError(ValueError):
         super().__init__(f"{file}: {problem}")
 
 
+@lru_cache(maxsize=16)
+def _tables(data: bytes) -> dict[str, Any]:
+    """By content, so never stale. Planning one experiment with its refusals asks for the same file dozens of times."""
+    return tomllib.loads(data.decode())
+
+
 def parse(data: bytes, file: str, kind: type[T]) -> T:
     """What a TOML file of these bytes says; `file` is its name for errors. Raises `ProfileError`."""
     try:
-        return msgspec.convert(tomllib.loads(data.decode()), kind)
+        return msgspec.convert(_tables(data), kind)
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise ProfileError(file, str(error)) from None
 
