@@ -33,9 +33,11 @@ _SINGLE = {
 }
 COUNTERS = (
     "context-switches", "preemptions", "cpu-migrations", "page-faults", "cycles", "instructions", "LLC-loads",
-    "LLC-load-misses", "dTLB-loads", "dTLB-load-misses", "stalled-cycles-backend",
+    "LLC-load-misses", "dTLB-loads", "dTLB-load-misses", "stalled-cycles-backend", "L3-stall-cycles",
+    "page-walk-cycles",
 )  # fmt: skip
-"""What is counted of the server's processes, as perf list names it; `preemptions` are the involuntary switches."""
+"""What is counted of the server's processes, as perf list names it; `preemptions` are the involuntary switches. The
+last two have names of ours, since perf has none for all machines."""
 
 HOST_METRICS: dict[str, str] = {
     **{

@@ -6,7 +6,10 @@ import os
 import subprocess
 import sys
 
-from topologies.counters import KERNEL, PROCESSOR, CounterMeter, absent
+import pytest
+
+from testbed.experiment.host_figures import COUNTERS
+from topologies.counters import COUNTED, KERNEL, OF_MODELS, CounterMeter, absent, intel_model, scaled
 
 CHURN = """
 import mmap, time
@@ -49,8 +52,37 @@ def test_a_counter_is_read_or_named_as_absent() -> None:
     sum(range(1_000_000))
     (event,) = meter.measure()
     meter.close()
-    assert set(event.counters) | set(event.absent) == {*KERNEL, *PROCESSOR}
+    assert set(event.counters) | set(event.absent) == {*KERNEL, *COUNTED}
     assert not set(event.counters) & set(event.absent)
     counts = dict(zip(event.counters, event.counts, strict=True))
     assert counts.get("instructions", 1_000_000) >= 1_000_000
     assert event.absent == absent()
+
+
+def test_every_counter_is_a_metric() -> None:
+    assert set(COUNTERS) == {*KERNEL, *COUNTED}
+
+
+def test_a_counter_that_took_turns_is_scaled_to_the_whole_time() -> None:
+    assert scaled(1_000, 500, 500) == 1_000
+    assert scaled(1_000, 900, 300) == 3_000
+    assert scaled(0, 900, 0) == 0, "it never had its turn"
+
+
+CPU = "processor\t: 0\nvendor_id\t: {}\ncpu family\t: {}\nmodel\t\t: {}\nflags\t: x\n\nprocessor\t: 1\nmodel\t: 1\n"
+
+
+@pytest.mark.parametrize(
+    ("vendor", "family", "model", "found"),
+    [("GenuineIntel", 6, 106, 0x6A), ("GenuineIntel", 15, 106, None), ("AuthenticAMD", 25, 1, None)],
+)
+def test_only_intels_family_6_has_a_model_here(vendor: str, family: int, model: int, found: int | None) -> None:
+    assert intel_model(CPU.format(vendor, family, model)) == found
+    assert intel_model("") is None
+
+
+def test_the_papers_processor_counts_page_walks_and_stalls() -> None:
+    """Xeon Gold 6336Y is Ice Lake-SP: event 0x08 mask 0x10 of at least 1, event 0xa3 mask 0x06 of at least 6."""
+    assert {name: hex(models[0x6A]) for name, models in OF_MODELS.items()} == {
+        "page-walk-cycles": "0x1001008", "L3-stall-cycles": "0x60006a3",
+    }  # fmt: skip

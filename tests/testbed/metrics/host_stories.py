@@ -18,7 +18,8 @@ from tests.testbed.metrics.stories import MS, Story
 US = 1_000
 WORK = (("core", "update", 1500), ("worker", "prepare", 3000), ("worker", "launch", 10))
 COUNTERS = ("context-switches", "preemptions", "cpu-migrations", "page-faults", "cycles", "instructions", "LLC-loads",
-            "LLC-load-misses", "dTLB-loads", "dTLB-load-misses", "stalled-cycles-backend")  # fmt: skip
+            "LLC-load-misses", "dTLB-loads", "dTLB-load-misses", "stalled-cycles-backend", "L3-stall-cycles",
+            "page-walk-cycles")  # fmt: skip
 
 
 def host_story(slowdown: float = 1.0, steps: int = 200) -> Story:
@@ -36,5 +37,5 @@ def host_story(slowdown: float = 1.0, steps: int = 200) -> Story:
     told.at(steps, "bench", WaitMeasured("node host0", 100 * MS, 25 * MS, 50 * MS, 5, 0))
     told.at(steps, "bench", WaitMeasured("node gpu0", 100 * MS, 90 * MS, 1 * MS, 5, 0))
     told.at(steps, "bench", NeighbourMeasured("zip", 500 * MS, 3.0, "MB", 200 * MS), NeighbourEnded("zip", 3.0, "MB"))
-    counts = (50, 5, 0, 10, 200, 300, 90, 40, 80, 20, 30)
+    counts = (50, 5, 0, 10, 200, 300, 90, 40, 80, 20, 30, 12, 7)
     return told.at(steps, "bench", CountersMeasured("host0", 500 * MS, COUNTERS, counts, ("iTLB-loads",)))
