@@ -27,7 +27,6 @@ import os
 import pwd
 import signal
 import socket
-import stat
 import struct
 import sys
 import time
@@ -36,7 +35,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from topologies.runnerd_benches import Others, lives, living_benches, read_json, start_time
+from topologies.runnerd_benches import Others, lives, living_benches, start_time
+from topologies.runnerd_books import Books, say
 from topologies.runnerd_questions import LINE_LIMIT, Refused, only, override_texts, run_id, spec_text
 
 SOURCE = Path(__file__).absolute().parents[1]
@@ -67,7 +67,7 @@ class Runnerd:
         self.state = state
         self.runs = runs
         self.socket = state / "run" / "runnerd.sock"
-        self.records = state / "run" / "runnerd"
+        self._books = Books(state / "run" / "runnerd", runs)
         self._python = python
         self._group = group
         self._allowed = allowed
@@ -82,7 +82,7 @@ class Runnerd:
 
     async def serve(self) -> None:
         """Until SIGTERM or SIGINT; then the run under way is cancelled and reaped."""
-        self._make_folders()
+        self._books.make_folders(self._group)
         self.socket.unlink(missing_ok=True)  # a killed daemon's: nobody answers there
         await self._sweep()
         before = os.umask(0o177)  # nobody may connect until owner and mode are set
@@ -108,7 +108,7 @@ class Runnerd:
         except Refused as refused:
             answer = {"error": refused.code, **({"detail": refused.detail} if refused.detail else {})}
         except Exception as fault:  # noqa: BLE001  # one bad question must not end the daemon
-            _say(f"{type(fault).__name__}: {fault}")
+            say(f"{type(fault).__name__}: {fault}")
             answer = {"error": "failed", "detail": type(fault).__name__}
         with contextlib.suppress(OSError):
             writer.write(json.dumps(answer).encode() + b"\n")
@@ -146,24 +146,24 @@ class Runnerd:
             return await self._start_checked(run, spec, overrides)
 
     async def _start_checked(self, run: str, spec: str, overrides: list[str]) -> Answer:
-        if _lies_there(self.runs / run) or self._record_file(run).exists():
+        if self._books.know(run):
             raise Refused("exists", f"run {run} was started before")
         if self._current is not None:
             raise Refused("busy", f"run {self._current.run} is under way")
         if self._others.are_live():
             raise Refused("taken", "a command or another console emulates on this machine")
-        self._record(run, state="running", cancelled=False)
+        self._books.record(run, state="running", cancelled=False)
         words = [
             self._python, "-m", "testbed.command", "run", "-", "--run-id", run, "--on", "mininet",
             "--out", str(self.runs), *(f"--set={text}" for text in overrides),
         ]  # fmt: skip
-        with self._log_file(run).open("wb") as log:
+        with self._books.log_file(run).open("wb") as log:
             process = await asyncio.create_subprocess_exec(
                 *words, stdin=asyncio.subprocess.PIPE, stdout=log, stderr=log, cwd=SOURCE, env=self._environment(),
                 preexec_fn=_in_session_of_its_own,
             )  # fmt: skip
         self._current = Run(run, process, start_time(process.pid))
-        self._record(run, state="running", cancelled=False, pid=process.pid, start=self._current.started)
+        self._books.record(run, state="running", cancelled=False, pid=process.pid, start=self._current.started)
         self._go(self._follow(self._current, spec.encode()))
         return {"ok": True, "run": run, "pid": process.pid}
 
@@ -174,7 +174,7 @@ class Runnerd:
             raise Refused("not running", f"run {run} is not under way")
         if not self._current.cancelled:  # ten cancels are one (fault E11)
             current = self._current
-            self._record(run, state="running", cancelled=True, pid=current.process.pid, start=current.started)
+            self._books.record(run, state="running", cancelled=True, pid=current.process.pid, start=current.started)
             self._ask_to_end(current)
         return {"ok": True}
 
@@ -186,7 +186,7 @@ class Runnerd:
             "elsewhere": self._current is None and self._others.are_live(),
         }
         if "run" in question:
-            answer["record"] = read_json(self._record_file(run_id(question)))
+            answer["record"] = self._books.record_of(run_id(question))
         return answer
 
     async def _clean(self, question: dict[str, Any]) -> Answer:
@@ -216,7 +216,7 @@ class Runnerd:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(run.process.pid, signal.SIGKILL)  # whatever of its session outlived it
         cleaned = await self._reap(run.run)
-        self._conclude(run.run, code, cancelled=run.cancelled, cleaned=cleaned)
+        self._books.finished(run.run, code, cancelled=run.cancelled, cleaned=cleaned)
         self._current = None
         run.ended.set()
 
@@ -241,86 +241,25 @@ class Runnerd:
                 os.kill(pid, signal.SIGKILL)
         code, text = await self._topologies("clean")
         if code != 0:
-            _say(f"{run}: {text}")
+            say(f"{run}: {text}")
         return code == 0
 
     def _owners(self, run: str) -> list[int]:
         """Living benches whose run folder belongs to `run`."""
         return [bench.pid for bench in living_benches() if bench.is_of(self.runs / run)]
 
-    def _conclude(self, run: str, code: int, *, cancelled: bool, cleaned: bool) -> None:
-        """Writes runner.json, and outcome.json where the run has not said itself how it ended."""
-        self._record(run, state="finished", rc=code, cancelled=cancelled, cleaned=cleaned)
-        control = self._control_of(run)
-        if control is None:
-            return
-        if read_json(control / "outcome.json").get("state") != "finished":
-            words = "\n".join(self._log_file(run).read_text(errors="replace").splitlines()[-12:])
-            how = "cancelled" if cancelled else "errored"
-            outcome = {"state": "finished", "outcome": how, "detail": words or f"exit {code}"}
-            _write_json(control / "outcome.json", outcome)
-        told = {"state": "finished", "rc": code, "cancelled": cancelled, "cleaned": cleaned}
-        _write_json(control / "runner.json", told)
-
-    def _control_of(self, run: str) -> Path | None:
-        """The run's control folder, made if it is missing; None if the run's folder is not root's own.
-
-        Others may make entries in the folder of runs: what is a link, or theirs, is not written to. An entry of
-        root's cannot be exchanged by them, since the folder is sticky.
-        """
-        folder = self.runs / run
-        try:
-            folder.mkdir(mode=0o755)
-        except FileExistsError:
-            facts = folder.lstat()
-            if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != 0:
-                _say(f"{folder} is not a folder of root's; nothing is written to it")
-                return None
-        control = folder / "control"
-        control.mkdir(exist_ok=True)
-        return control
-
     async def _sweep(self) -> None:
         """What a killed daemon left: its child has been told to end by the kernel (PDEATHSIG); the run is lost."""
-        for path in sorted(self.records.glob("*.json")):
-            record = read_json(path)
-            if record.get("state") != "running":
-                continue
-            run = path.stem
+        for run, record in self._books.under_way():
             await _wait_while(partial(lives, record))
             if lives(record):
                 os.killpg(int(record["pid"]), signal.SIGKILL)
             cleaned = await self._reap(run)
-            asked = bool(record.get("cancelled"))
-            self._record(run, state="lost", rc=None, cancelled=asked, cleaned=cleaned)
-            control = self._control_of(run)
-            if control is None:
-                continue
-            said = read_json(control / "outcome.json")
-            if said.get("state") != "finished" or (said.get("outcome") == "cancelled" and not asked):
-                detail = "the runner ended while this run was under way"
-                _write_json(control / "outcome.json", {"state": "finished", "outcome": "lost", "detail": detail})
-            told = {"state": "lost", "rc": None, "cancelled": asked, "cleaned": cleaned}
-            _write_json(control / "runner.json", told)
+            self._books.lost(run, cancelled=bool(record.get("cancelled")), cleaned=cleaned)
         code, text = await self._topologies("clean")
-        _say(f"clean {'' if code == 0 else 'failed '}at start: {text.strip()}")
+        say(f"clean {'' if code == 0 else 'failed '}at start: {text.strip()}")
 
-    # --- files, programs ---
-
-    def _make_folders(self) -> None:
-        for folder, mode in ((self.state / "run", 0o750), (self.records, 0o750), (self.runs, 0o1775)):
-            folder.mkdir(parents=True, exist_ok=True)
-            os.chown(folder, 0, self._group)
-            folder.chmod(mode)
-
-    def _record_file(self, run: str) -> Path:
-        return self.records / f"{run}.json"
-
-    def _log_file(self, run: str) -> Path:
-        return self.records / f"{run}.log"
-
-    def _record(self, run: str, **facts: object) -> None:
-        _write_json(self._record_file(run), facts)
+    # --- programs ---
 
     def _environment(self) -> dict[str, str]:
         return {
@@ -359,23 +298,9 @@ async def _wait_while(condition: Callable[[], bool], patience_s: float = CANCEL_
         await asyncio.sleep(0.1)
 
 
-def _say(text: str) -> None:
-    print(f"runnerd: {text}", file=sys.stderr, flush=True)
-
-
 def _in_session_of_its_own() -> None:
     os.setsid()
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
-def _lies_there(path: Path) -> bool:
-    return os.path.lexists(path)  # a dangling link counts
-
-
-def _write_json(path: Path, value: dict[str, Any]) -> None:
-    temporary = path.with_suffix(".new")
-    temporary.write_text(json.dumps(value) + "\n")
-    temporary.replace(path)
 
 
 def main(arguments: list[str] | None = None) -> int:
