@@ -67,6 +67,11 @@ def plan_facts(plan: dict[str, Any]) -> dict[str, Any] | None:
         "byte_scale": plan.get("byte_scale", 1),
         "seed": plan.get("seed"),
         "slots": slots if isinstance(slots, int) and 0 < slots <= 65536 else None,
+        "rings": [
+            str(node.get("name", ""))
+            for node in plan.get("nodes", [])
+            if any(region.get("name") == "ring" for region in node.get("regions", []))
+        ],
         "fabrics": [
             {"name": str(fabric.get("name", "")), "roce": bool(fabric.get("roce")), "mtu": fabric.get("mtu", 0)}
             for fabric in plan.get("fabrics", [])

@@ -41,7 +41,7 @@ def facts_of(page: str) -> dict[str, Any]:
 def test_the_page_brings_plan_and_tables_along(logged_in: Client, finished: Run) -> None:
     facts = facts_of(text(logged_in.get(f"/runs/{finished.pk}")))
     assert facts["run"]["outcome"] == "passed"
-    assert facts["plan"]["slots"] == 4096
+    assert (facts["plan"]["slots"], facts["plan"]["rings"]) == (4096, ["gpu0"])
     assert {node["name"] for node in facts["plan"]["nodes"]} == {"client0", "dpu0", "gpu0", "host0"}
     assert facts["stream"] == f"/ws/runs/{finished.pk}"
     assert facts["expectations"] == 2

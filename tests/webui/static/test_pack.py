@@ -42,13 +42,18 @@ def host_driven(folder: Path) -> Path:
     return prepared.folder.path / "events"
 
 
-KINDS = ["blink", "host-driven", *(path.name for path in sorted(RECORDINGS.iterdir()) if list(path.glob("*.jsonl")))]
+KINDS = [
+    "blink",
+    "two-rings",
+    "host-driven",
+    *(path.name for path in sorted(RECORDINGS.iterdir()) if list(path.glob("*.jsonl"))),
+]
 
 
 @pytest.fixture(params=KINDS)
-def events(request: pytest.FixtureRequest, recorded_run: Path, tmp_path: Path) -> Path:
-    if request.param == "blink":
-        return recorded_run / "events"
+def events(request: pytest.FixtureRequest, recorded_run: Path, two_rings: Path, tmp_path: Path) -> Path:
+    if request.param in {"blink", "two-rings"}:
+        return recorded_run / "events" if request.param == "blink" else two_rings
     return host_driven(tmp_path / "run") if request.param == "host-driven" else RECORDINGS / request.param
 
 

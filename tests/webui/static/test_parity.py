@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,10 @@ from testbed.events.schema import TokensDetokenised
 from testbed.experiment.launch import prepare, simulate
 from testbed.experiment.reading import spec_from_tables
 from testbed.metrics.fold import Folding
-from testbed.metrics.spans import request_spans, step_table
+from testbed.metrics.spans import request_spans, slot_spans, step_table
 from testbed.metrics.table import FOLDS
 from testbed.metrics.throughput import served
+from testbed.metrics.timeline import SlotSpan
 from webui.runs.page import LEVELS, LIMITS
 
 RECORDINGS = Path(__file__).resolve().parents[3] / "fixtures" / "recordings"
@@ -71,9 +74,43 @@ def test_throughput(ours: Folding, theirs: dict[str, Any]) -> None:
 def test_ring(ours: Folding, theirs: dict[str, Any]) -> None:
     view = ours.result("ring")
     assert theirs["ring"]["moves"] == view.moves > 0
-    assert theirs["ring"]["gaps"] == list(view.gaps)
-    expected = [[one.slot, one.state, one.incarnation, one.request, one.moved] for one in view.slots]
+    assert theirs["ring"]["gaps"] == [list(place) for place in view.gaps]
+    expected = [[one.ring, one.slot, one.state, one.incarnation, one.request, one.moved] for one in view.slots]
     assert theirs["ring"]["slots"] == expected
+
+
+def without_names(events: Path, folder: Path) -> Path:
+    """A copy of a log as it was before the front end named the ring."""
+    shutil.copytree(events, folder)
+    told = folder / "dpu0.jsonl"
+    text, many = re.subn(r',"ring":"gpu\d"', "", told.read_text())
+    assert many
+    told.write_text(text)
+    return folder
+
+
+def most_at_once(spans: Sequence[SlotSpan]) -> int:
+    """Slots that are held at the fullest moment; what ends as another begins is not held any more."""
+    held = most = 0
+    for _, change in sorted([(one.start, 1) for one in spans] + [(one.end or 0, -1) for one in spans]):
+        held += change
+        most = max(most, held)
+    return most
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_two_rings(two_rings: Path, tmp_path: Path, told: bool) -> None:
+    events = two_rings if told else without_names(two_rings, tmp_path / "events")
+    ours = Folding(FOLDS).take_all(merge(events))
+    theirs = folded_by_the_page(events, tmp_path / "tables.json")
+    test_ring(ours, theirs)
+    test_the_map_is_empty_after_a_run(ours, theirs)
+    same_lanes(ours, theirs)
+    assert {lane["ring"] for lane in theirs["lanes"]} == {"gpu0", "gpu1"}
+    spans = slot_spans(ours.result("timeline"))
+    tops = {ring: most_at_once([span for span in spans if span.ring == ring]) for ring in ("gpu0", "gpu1")}
+    assert theirs["tops"] == tops
+    assert theirs["fullest"]["taken"] == most_at_once(spans) > max(tops.values())
 
 
 def test_the_map_is_empty_after_a_run(ours: Folding, theirs: dict[str, Any]) -> None:
@@ -153,7 +190,7 @@ def same_lanes(ours: Folding, theirs: dict[str, Any]) -> None:
     assert [lane["name"] for lane in theirs["lanes"]] == [row.name for row in rows]
     for lane, row in zip(theirs["lanes"], rows, strict=True):
         assert lane["request"] == row.request
-        assert lane["slot"] == row.slot
+        assert [lane["ring"], lane["slot"]] == [row.ring, row.slot]
         assert [lane["start"], lane["end"], lane["state"], lane["reason"]] == [
             row.start,
             row.end,

@@ -27,8 +27,8 @@ let ended = false;
 // --- parts of the page ---------------------------------------------------------------------------------------------
 
 const timeline = new Timeline(/** @type {HTMLCanvasElement} */ (part("tl-canvas")), model, { select: (lane) => chosen.tell(lane), moved });
-const ring = new RingMap({ canvas: /** @type {HTMLCanvasElement} */ (part("ring")), legend: part("ring-key"), tip: part("ring-tip"), sub: part("ring-sub") },
-  model, page.plan?.slots ?? null, { request: (request) => timeline.choose(`r${request}`) });
+const ring = new RingMap({ canvas: /** @type {HTMLCanvasElement} */ (part("ring")), legend: part("ring-key"), tip: part("ring-tip"), sub: part("ring-sub"), said: part("ring-said") },
+  model, { request: (request) => timeline.choose(`r${request}`) });
 const figures = new Figures(part("figures"), model);
 const standing = new Standing(model, page, { show: (start, end) => { timeline.show(start, end); part("tl").scrollIntoView({ block: "nearest" }); } });
 const log = new LogView({ list: part("log"), sub: part("log-sub"), level: /** @type {HTMLSelectElement} */ (part("log-level")),
@@ -51,10 +51,9 @@ function takePlan(plan) {
     return;
   }
   topology = new Topology({ box: part("topo"), sub: part("topo-sub"), table: part("topo-table") }, plan, model);
-  ring.slots = plan.slots ?? ring.slots;
+  ring.plan(plan.slots ?? 0, plan.rings);
   // A system without a ring of slots has no map of one.
   part("ring-panel").hidden = !ring.slots;
-  ring.dirty = true;
   const scales = [];
   if (plan.clock === "wall" && plan.dilation !== 1) scales.push(`time × ${plan.dilation}`);
   if (plan.clock === "wall" && plan.byte_scale !== 1) scales.push(`links ÷ ${plan.byte_scale}`);

@@ -35,11 +35,11 @@ export class Chosen {
   tell(lane) {
     const { ring, model, remember, timeline } = this.page;
     const open = this.open && lane !== null;
-    tellBrief(this.parts.brief, lane, open, () => this.toggle());
+    tellBrief(this.parts.brief, lane, model.ring.rings.size > 1, open, () => this.toggle());
     this.parts.story.hidden = !open;
     if (open && lane) this.story.tell(lane);
     if (lane) void this.told.text(lane).then((news) => { if (news && timeline.selected === lane.key) this.tell(lane); });
-    ring.selected = lane ? (model.ring.slotOf.get(lane.request ?? -1) ?? lane.slot) : null;
+    ring.selected = lane ? (model.ring.slotOf.get(lane.request ?? -1) ?? (lane.slot === null ? null : { ring: lane.ring, slot: lane.slot })) : null;
     ring.dirty = true;
     if (this.wanted === null) remember.set({ request: lane?.key ?? null, story: open ? "1" : null });
   }

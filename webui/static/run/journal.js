@@ -104,6 +104,8 @@ function keep(lines, line) {
 }
 
 const ms = (/** @type {number} */ ns) => `${(ns / 1e6).toFixed(ns < 1e6 ? 3 : 1)} ms`;
+/** @param {any} e */
+const scheduler = (e) => `scheduler ${e.life}${e.ring ? ` of ${e.ring}` : ""}`;
 const gbit = (/** @type {number} */ bits) => `${(bits / 1e9).toFixed(1)} Gbit/s`;
 
 /** How each kind is put into words; kinds without an entry show their fields. @type {Record<string, (e: any) => string>} */
@@ -127,9 +129,9 @@ const WORDS = {
   "verb.failed": (e) => `${e.verb} to ${e.peer}: ${e.status}`,
   "device.faulted": (e) => `${e.code}: ${e.detail}`,
   "fault.injected": (e) => `${e.what}: ${e.kind}`,
-  "watchdog.fired": (e) => `no sign of life of scheduler ${e.life} for ${ms(e.silent)}; restart ${e.restarts}`,
-  "watchdog.calmed": (e) => `scheduler ${e.life} gives signs of life, ${ms(e.outage)} after the last one`,
-  "watchdog.gave_up": (e) => `scheduler ${e.life} does not come back after ${e.restarts} restarts: requests are refused`,
+  "watchdog.fired": (e) => `no sign of life of ${scheduler(e)} for ${ms(e.silent)}; restart ${e.restarts}`,
+  "watchdog.calmed": (e) => `${scheduler(e)} gives signs of life, ${ms(e.outage)} after the last one`,
+  "watchdog.gave_up": (e) => `${scheduler(e)} does not come back after ${e.restarts} restarts: requests are refused`,
   "scheduler.restarted": (e) => `scheduler ${e.life} goes on with ${e.running} requests, prefills ${e.waiting} again, ends ${e.ended}, gives up ${e.interrupted}`,
   "neighbour.started": (e) => `${e.name}: ${e.program || e.kind}, ${e.threads} threads in ${e.containers} containers on CPU ${e.cpus.join(", ")}`,
   "neighbour.ended": (e) => `${e.name}: ${Math.round(e.done)} ${e.unit} done${e.detail ? `, ${e.detail}` : ""}`,

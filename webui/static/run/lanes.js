@@ -4,7 +4,7 @@
 
 /** @typedef {{what: string, start: number, end: number}} Span */
 /** @typedef {{start: number, end: number, path: string}} Reading Path: prefill (the upper half), decode (the lower), split, or "" while unknown. */
-/** @typedef {{key: string, name: string, request: number | null, slot: number | null, start: number, end: number,
+/** @typedef {{key: string, name: string, request: number | null, slot: number | null, ring: string, start: number, end: number,
  *   phases: Span[], tokens: number[] | Float64Array, pauses: [number, number][], reading: Reading | null,
  *   state: "running" | "done" | "failed", reason: string, promptTokens: number, maxTokens: number,
  *   track: import("./requests.js").Track | null, exchange: import("./latency.js").Exchange | null,
@@ -96,6 +96,7 @@ function laneOf(track, exchange, now, turn) {
     name: exchange?.name || track?.name || "",
     request: track ? track.request : null,
     slot: track ? track.slot : null,
+    ring: track ? track.ring : "",
     start, end, phases, tokens, pauses: decode && track ? pausesOf(track, decode) : [],
     reading: turn ? readingOf(turn, end) : null,
     state: ended === null ? "running" : exchange?.error ? "failed" : "done",

@@ -2,7 +2,8 @@
 // When a scheduler gave no sign of life, and what the bench did to the run on purpose: the stretches and the moments
 // that the timeline marks. An outage begins with the last sign of life, which the front end only knows afterwards.
 
-/** @typedef {{node: string, life: number, start: number, end: number | null, words: string}} Outage */
+/** @typedef {{node: string, ring: string, life: number, start: number, end: number | null, words: string}} Outage `ring` is the
+ * GPU's node whose scheduler it is, empty where the front end does not name it. */
 
 const TAKES = new Set(["watchdog.fired", "watchdog.gave_up", "watchdog.calmed", "fault.injected"]);
 
@@ -23,10 +24,11 @@ export class OutageFold {
     }
   }
 
-  /** The outage of this front end that goes on, or a new one. @param {import("./order.js").Event} event @param {number} start */
+  /** The outage of this ring that goes on, as this front end sees it, or a new one. @param {import("./order.js").Event} event @param {number} start */
   #open(event, start) {
-    let outage = this.outages.findLast((one) => one.node === event.node && one.end === null);
-    if (!outage) this.outages.push((outage = { node: event.node, life: event.life, start, end: null, words: "no scheduler" }));
+    const ring = event.ring ?? "";
+    let outage = this.outages.findLast((one) => one.node === event.node && one.ring === ring && one.end === null);
+    if (!outage) this.outages.push((outage = { node: event.node, ring, life: event.life, start, end: null, words: "no scheduler" }));
     return outage;
   }
 

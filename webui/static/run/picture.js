@@ -1,6 +1,6 @@
 // @ts-check
 // What the timeline's canvas shows, from top to bottom: the axis, a row for each request, a row for each device that
-// launches, the slots of the ring, a strip for each virtual lane of the chosen ports. Only rows that have something.
+// launches, the slots of each ring, a strip for each virtual lane of the chosen ports. Only rows that have something.
 
 import { count, rate, span } from "./format.js";
 import { fit, paintLane, paintLaunches, paintRelaunches, paintSeries, paintSlots } from "./paint.js";
@@ -9,7 +9,7 @@ import { axisLabel, ticks } from "./view.js";
 
 export const AXIS = 24, ROW = 14, GAP = 2, ROW_PITCH = ROW + GAP;
 const DEVICE = 34, SLOTS = 34, LANE = 46, RIGHT = 8;
-/** Devices that are shown while nobody has chosen. */
+/** Devices, and rings, that are shown while nobody has chosen. */
 export const DEVICES_FIRST = 4;
 const GUTTER = { least: 156, most: 340, share: 0.35 }, GUTTER_SMALL = { least: 58, most: 140, share: 0.36 };
 /** Room for how far a request is, right of its name. */
@@ -31,6 +31,13 @@ export class Picture {
     return timeline.devices ? all.filter((one) => timeline.devices?.includes(one)) : all.slice(0, DEVICES_FIRST);
   }
 
+  /** Rings that have a row: of several those of the devices that are chosen. @returns {string[]} */
+  rings() {
+    const { timeline } = this, all = timeline.model.ring.names();
+    if (all.length < 2) return all;
+    return timeline.devices ? all.filter((one) => timeline.devices?.includes(one)) : all.slice(0, DEVICES_FIRST);
+  }
+
   /** Ports and lanes that have a strip. @returns {{port: string, lane: number, first: boolean}[]} */
   strips() {
     const { timeline } = this, { ports } = timeline.model.links, strips = [];
@@ -44,9 +51,9 @@ export class Picture {
   /** @param {any} colours */
   draw(colours) {
     const { timeline } = this, { model, view, rows } = timeline;
-    const devices = this.devices(), strips = this.strips(), slots = model.ring.history.length ? 1 : 0;
+    const devices = this.devices(), rings = this.rings(), strips = this.strips();
     const rowsEnd = AXIS + rows * ROW_PITCH + 8;
-    const height = rowsEnd + devices.length * DEVICE + slots * SLOTS + strips.length * LANE + 14;
+    const height = rowsEnd + devices.length * DEVICE + rings.length * SLOTS + strips.length * LANE + 14;
     const { pen, width } = fit(timeline.canvas, height);
     timeline.width = width;
     this.pen = pen;
@@ -61,7 +68,7 @@ export class Picture {
     lanes.forEach((lane, row) => this.#request(lane, AXIS + 2 + row * ROW_PITCH));
     let y = rowsEnd + 2;
     for (const device of devices) { this.#device(device, y, devices.length > 1); y += DEVICE; }
-    if (slots) { this.#slots(y); y += SLOTS; }
+    for (const ring of rings) { this.#slots(ring, y, model.ring.rings.size > 1); y += SLOTS; }
     for (const strip of strips) { this.#strip(strip, y - 2, timeline.more.length > 0); y += LANE; }
     this.#cursors(height);
     const shown = `${span(Math.max(0, view.start))} to ${span(Math.max(0, view.end))}`;
@@ -121,7 +128,9 @@ export class Picture {
       pen.globalAlpha = 0.05; pen.fillRect(x - 3, 20, 6, height - 28);
       pen.globalAlpha = 1; pen.fillRect(x - 2, 20, 4, 2);
     }
-    for (const outage of model.outages.outages) this.#shade(outage.start, outage.end ?? model.now, height, "bad", outage.words);
+    for (const { start, end, ring, words } of model.outages.outages) {
+      this.#shade(start, end ?? model.now, height, "bad", ring && model.ring.rings.size > 1 ? `${words} on ${ring}` : words);
+    }
     for (const fault of model.outages.faults) {
       const x = axis.x(fault.t);
       if (x < axis.left || x > axis.right) continue;
@@ -183,12 +192,14 @@ export class Picture {
     paintRelaunches(pen, relaunches, axis, y, colours);
   }
 
-  /** @param {number} y */
-  #slots(y) {
-    const { pen, axis, colours, timeline } = this, { ring } = timeline.model, most = ring.fullest.taken;
+  /** Rings stand on one scale: the most that any of them has held. @param {string} name @param {number} y @param {boolean} several */
+  #slots(name, y, several) {
+    const { pen, axis, colours, timeline } = this, { rings } = timeline.model.ring, ring = rings.get(name);
+    if (!ring) return;
+    const most = Math.max(...[...rings.values()].map((one) => one.most)), { small } = timeline;
     this.#rule(y - 4.5, "line-2");
-    this.#write(timeline.small ? "Slots" : "Slots taken", 4, y + 8, "ink", 12);
-    if (!timeline.small) this.#write(`top ${count(most)}, dark below: paused`, 4, y + 22, "ink-3");
+    this.#write(several ? `${name} slots${small ? "" : " taken"}` : small ? "Slots" : "Slots taken", 4, y + 8, "ink", 12);
+    if (!small) this.#write(`top ${count(most)}, dark below: paused`, 4, y + 22, "ink-3");
     paintSlots(pen, ring.history, axis, y + 26, 24, Math.max(1, most), colours);
   }
 

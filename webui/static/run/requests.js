@@ -30,9 +30,9 @@ export const RINGLESS_STEP_WORDS = [
 const PAUSED = "decode_paused";
 
 /** @typedef {{first: number, last: number, count: number}} StepTimes */
-/** @typedef {{request: number, name: string, slot: number | null, steps: Map<number, StepTimes>, published: number[] | Float64Array,
+/** @typedef {{request: number, name: string, slot: number | null, ring: string, steps: Map<number, StepTimes>, published: number[] | Float64Array,
  *   pauses: [number, number | null][], ended: number | null, reason: string, text: [number, string][], told: boolean,
- *   promptTokens: number, maxTokens: number}} Track `told` is false while its text is not here but on the server. */
+ *   promptTokens: number, maxTokens: number}} Track `ring` is the GPU's node, empty while that is not known; `told` is false while its text is not here but on the server. */
 
 export class TrackFold {
   constructor() {
@@ -62,7 +62,7 @@ export class TrackFold {
     const track = event.request === undefined ? null : this.#track(event.request);
     if (step === 1 && track) { this.#name(track, event.name); track.maxTokens = event.max_tokens; }
     if (step === 2 && track) track.promptTokens = event.tokens;
-    if (step === 4 && track) track.slot = event.slot;
+    if (step === 4 && track) { track.slot = event.slot; track.ring = event.ring ?? ""; }
     if (step === 12 && track && event.text) track.text.push([event.first, event.text]);
     if (step === 10) this.#publish(event);
     for (const request of this.#requests(event, step)) {
@@ -118,6 +118,7 @@ export class TrackFold {
   #pause(event) {
     const track = this.#track(event.request);
     if (track.slot === null) track.slot = event.slot;
+    track.ring ||= event.node;
     const last = track.pauses.at(-1);
     if (event.after === PAUSED) track.pauses.push([event.t, null]);
     else if (event.before === PAUSED && last && last[1] === null) last[1] = event.t;
@@ -134,7 +135,7 @@ export class TrackFold {
     let track = this.tracks.get(request);
     if (track) this.touched.add(track);
     else {
-      track = { request, name: "", slot: null, steps: new Map(), published: [], pauses: [], ended: null, reason: "",
+      track = { request, name: "", slot: null, ring: "", steps: new Map(), published: [], pauses: [], ended: null, reason: "",
         text: [], told: true, promptTokens: 0, maxTokens: 0 };
       this.tracks.set(request, track);
       this.touched.add(track);

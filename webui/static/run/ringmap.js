@@ -1,119 +1,120 @@
 // @ts-check
-// The ring as a map: 64 slots a row, shape and colour by state, a legend that counts and filters.
+// The rings as maps, one a GPU, with one legend that counts over all of them and filters, and a table for those who do not
+// see the maps.
 
-import { say } from "./dom.js";
-import { fit, paintSlot, palette } from "./paint.js";
+import { make, say } from "./dom.js";
+import { count } from "./format.js";
+import { paintSlot, palette } from "./paint.js";
 import { STATES } from "./ring.js";
-import { count, span } from "./format.js";
+import { RingPane } from "./ringpane.js";
+import { SlotTable } from "./slottable.js";
 
-const WIDEST = 358;
+/** From so many rings on two stand side by side. */
+const SIDE_BY_SIDE = 3, BETWEEN = 12;
 
 export class RingMap {
   /**
-   * @param {{canvas: HTMLCanvasElement, legend: HTMLElement, tip: HTMLElement, sub: HTMLElement}} parts
-   * @param {import("./model.js").Model} model @param {number | null} slots
-   * @param {{request: (request: number) => void}} on
+   * @param {{canvas: HTMLCanvasElement, legend: HTMLElement, tip: HTMLElement, sub: HTMLElement, said: HTMLElement}} parts
+   * @param {import("./model.js").Model} model @param {{request: (request: number) => void}} on
    */
-  constructor(parts, model, slots, on) {
-    this.canvas = parts.canvas;
-    this.legend = parts.legend;
-    this.tip = parts.tip;
+  constructor(parts, model, on) {
+    this.parts = parts;
     this.model = model;
-    this.slots = slots ?? 0;
+    this.on = { ...on, say: this.#tell.bind(this), changed: () => { this.dirty = true; } };
+    /** Slots of each ring and the GPUs that have one, as the plan has them. */ this.slots = 0;
+    /** @type {string[]} */ this.planned = [];
     /** Place in STATES that is shown alone, or -1. */ this.only = -1;
-    /** @type {number | null} */ this.selected = null;
-    this.sub = parts.sub;
+    /** @type {import("./ring.js").Place | null} */ this.selected = null;
     this.live = true;
     /** The moment that the pointer on the timeline asks for. @type {number | null} */ this.asked = null;
-    this.shown = model.ring.slots;
     this.dirty = true;
-    this.cell = 5;
-    this.columns = 64;
+    this.panes = [new RingPane(parts.canvas, "", this.on)];
     /** @type {HTMLElement[]} */ this.numbers = [];
     this.#makeLegend();
+    this.table = new SlotTable(this.#box, this);
     const frame = () => { if (this.dirty) this.draw(); requestAnimationFrame(frame); };
     requestAnimationFrame(frame);
     document.addEventListener("theme", () => { this.dirty = true; this.#paintLegend(); });
-    new ResizeObserver(() => { this.dirty = true; }).observe(/** @type {HTMLElement} */ (this.canvas.parentElement));
-    this.canvas.addEventListener("pointermove", (event) => this.#hover(event.offsetX, event.offsetY));
-    this.canvas.addEventListener("pointerleave", () => { this.tip.hidden = true; });
-    this.canvas.addEventListener("click", (event) => {
-      const slot = this.shown.get(this.#at(event.offsetX, event.offsetY));
-      if (slot && slot.state !== "empty") on.request(slot.request);
-    });
+    new ResizeObserver(() => { this.dirty = true; }).observe(this.#box);
   }
 
-  get total() { return this.slots || Math.max(64, 2 ** Math.ceil(Math.log2(this.model.ring.highest + 1 || 1))); }
+  get #box() { return /** @type {HTMLElement} */ (this.parts.canvas.closest(".ringw")); }
 
-  /** Shows the ring at a moment of the run; null is now, or after a run the moment at which it was fullest. @param {number | null} t */
+  /** What the plan says. @param {number} slots Of each ring. @param {string[]} rings */
+  plan(slots, rings) {
+    this.slots = slots;
+    this.planned = rings;
+    this.dirty = true;
+  }
+
+  /** Shows the rings at a moment of the run; null is now, or after a run the moment at which they were fullest. @param {number | null} t */
   show(t) {
     if (t === this.asked) return;
     this.asked = t;
     this.dirty = true;
   }
 
-  /** The slots to be drawn, and in words which moment that is. */
-  #moment() {
-    const { ring } = this.model, many = this.slots ? `${count(this.slots)} slots` : "slots";
-    const t = this.asked ?? (this.live ? null : ring.fullest.t);
-    this.shown = t === null ? ring.slots : ring.at(t);
-    if (t === null) return `${many} in the GPU's memory`;
-    return `${many}, ${this.asked === null ? "at the fullest" : "at"} ${(t / 1e9).toFixed(3)} s`;
+  /** The moment to be drawn; null is now. */
+  get moment() { return this.asked ?? (this.live ? null : this.model.ring.fullest.t); }
+
+  /** Which moment that is, in words. */
+  #caption() {
+    const { panes, moment } = this, many = this.slots ? `${count(this.slots)} slots` : "slots";
+    const where = panes.length > 1 ? `${many} in each of ${panes.length} GPUs` : many;
+    if (moment === null) return panes.length > 1 ? where : `${where} in the GPU's memory`;
+    return `${where}, ${this.asked === null ? "at the fullest" : "at"} ${(moment / 1e9).toFixed(3)} s`;
   }
 
-  /** How many of the slots shown are in each state. */
-  #counted() {
-    const counts = new Map([["empty", this.total - this.shown.size]]);
-    for (const slot of this.shown.values()) counts.set(slot.state, (counts.get(slot.state) ?? 0) + 1);
-    return counts;
+  /** One map a ring, of those that are planned or that something was heard of. A map alone needs no name. */
+  #arrange() {
+    const names = [...new Set([...this.planned, ...this.model.ring.names()])].sort();
+    if (!names.length || names.join() === this.panes.map((pane) => pane.name).join()) return;
+    const { canvas } = this.parts;
+    const old = this.panes;
+    this.panes = names.map((name, place) => {
+      const known = old[place];
+      if (known) { known.name = name; say(/** @type {Element} */ (known.head.firstElementChild), name); return known; }
+      const more = /** @type {HTMLCanvasElement} */ (canvas.cloneNode());
+      more.id = `ring-${name}`;
+      return new RingPane(more, name, this.on);
+    });
+    const columns = this.#columns;
+    const maps = names.length > 1 ? this.panes.map((pane) => make("div", {}, pane.head, pane.canvas)) : [canvas];
+    this.#maps.style.gridTemplateColumns = `repeat(${columns}, minmax(0, 1fr))`;
+    this.#maps.replaceChildren(...maps);
   }
 
-  /** @param {number} x @param {number} y */
-  #at(x, y) { return Math.floor(y / this.cell) * this.columns + Math.floor(x / this.cell); }
+  get #maps() { return /** @type {HTMLElement} */ (this.#box.firstElementChild); }
 
-  /** @param {number} x @param {number} y */
-  #hover(x, y) {
-    const place = this.#at(x, y);
-    if (place >= this.total || x >= this.columns * this.cell) { this.tip.hidden = true; return; }
-    const slot = this.shown.get(place);
-    const bold = document.createElement("b");
-    bold.textContent = `slot ${place}`;
-    const words = slot ? `${slot.state}${slot.state === "empty" ? "" : `, request ${slot.request}`}, since ${span(slot.moved)}, used ${slot.incarnation} ×` : "empty, never used";
-    this.tip.replaceChildren(bold, words);
-    this.tip.hidden = false;
-    this.tip.style.left = `${Math.min(x + 24, Math.max(0, this.canvas.clientWidth - 160))}px`;
-    this.tip.style.top = `${y + 18}px`;
+  get #columns() { return this.panes.length < SIDE_BY_SIDE ? 1 : 2; }
+
+  /** What the pointer or the keyboard is at. @param {RingPane} pane @param {[string, string] | null} words @param {number} x @param {number} y */
+  #tell(pane, words, x, y) {
+    const { tip, said } = this.parts;
+    tip.hidden = !words;
+    if (!words) return;
+    tip.replaceChildren(make("b", {}, words[0]), words[1]);
+    if (pane.cursor !== null) say(said, words.join(": "));
+    const left = pane.canvas.offsetLeft + x, widest = this.#box.clientWidth - 176;
+    tip.style.left = `${Math.min(left + 8, Math.max(0, widest))}px`;
+    tip.style.top = `${pane.canvas.offsetTop + y + 18}px`;
   }
 
   draw() {
     this.dirty = false;
-    say(this.sub, this.#moment());
-    const total = this.total, colours = palette(), slots = this.shown, counts = this.#counted();
-    this.columns = total >= 1024 ? 64 : Math.ceil(Math.sqrt(total));
-    const box = Math.min(WIDEST, (this.canvas.parentElement?.clientWidth ?? 348) - 32);
-    this.cell = Math.min(box / this.columns, 16);
-    const rows = Math.ceil(total / this.columns);
-    this.canvas.style.width = `${box}px`;
-    const { pen } = fit(this.canvas, rows * this.cell + 2);
-    const size = Math.max(1, this.cell - Math.min(1, this.cell * 0.18));
-    pen.globalAlpha = this.only > 0 ? 0.35 : 1;
-    for (let place = 0; place < total; place++) {
-      if (!slots.has(place)) paintSlot(pen, 0, (place % this.columns) * this.cell, Math.floor(place / this.columns) * this.cell, size, colours);
+    this.#arrange();
+    const { panes, moment, model: { ring } } = this, colours = palette(), columns = this.#columns;
+    const width = (this.#box.clientWidth - 32 - BETWEEN * (columns - 1)) / columns;
+    /** @type {Map<string, number>} */ const counts = new Map();
+    for (const pane of panes) {
+      pane.shown = ring.at(pane.name, moment);
+      const highest = ring.rings.get(pane.name)?.highest ?? -1;
+      pane.total = this.slots || Math.max(64, 2 ** Math.ceil(Math.log2(highest + 1 || 1)));
+      pane.draw(colours, width, this.only, this.selected?.ring === pane.name ? this.selected.slot : null);
+      for (const [state, number] of pane.counts()) counts.set(state, (counts.get(state) ?? 0) + number);
     }
-    for (const [place, slot] of slots) {
-      const state = Math.max(0, STATES.indexOf(slot.state));
-      pen.globalAlpha = this.only >= 0 && state !== this.only ? 0.15 : 1;
-      paintSlot(pen, state, (place % this.columns) * this.cell, Math.floor(place / this.columns) * this.cell, size, colours);
-    }
-    pen.globalAlpha = 1;
-    if (this.selected !== null) {
-      pen.strokeStyle = colours.ink;
-      pen.lineWidth = 1.5;
-      const x = (this.selected % this.columns) * this.cell, y = Math.floor(this.selected / this.columns) * this.cell;
-      pen.strokeRect(x - 2, y - 2, this.cell + 4, this.cell + 4);
-    }
+    say(this.parts.sub, this.#caption());
     STATES.forEach((state, place) => say(this.numbers[place], count(counts.get(state) ?? 0)));
-    this.canvas.setAttribute("aria-label", `Ring of ${count(total)} slots: ${STATES.map((state) => `${count(counts.get(state) ?? 0)} ${state}`).join(", ")}`);
   }
 
   #makeLegend() {
@@ -131,17 +132,17 @@ export class RingMap {
       button.append(mark, name, number);
       button.addEventListener("click", () => {
         this.only = this.only === place ? -1 : place;
-        [...this.legend.children].forEach((child, index) => child.setAttribute("aria-pressed", String(index === this.only)));
+        [...this.parts.legend.children].forEach((child, index) => child.setAttribute("aria-pressed", String(index === this.only)));
         this.dirty = true;
       });
-      this.legend.append(button);
+      this.parts.legend.append(button);
     });
     this.#paintLegend();
   }
 
   #paintLegend() {
     const colours = palette();
-    this.legend.querySelectorAll("canvas").forEach((canvas, place) => {
+    this.parts.legend.querySelectorAll("canvas").forEach((canvas, place) => {
       const pen = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
       pen.setTransform(2, 0, 0, 2, 0, 0);
       pen.clearRect(0, 0, 12, 12);

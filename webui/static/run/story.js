@@ -41,13 +41,15 @@ export function tokenText(lane, place) {
   return low ? told[low - 1][1] : "";
 }
 
-/** @param {HTMLElement} box @param {import("./requests.js").Lane | null} lane @param {boolean} open @param {() => void} toggle */
-export function tellBrief(box, lane, open, toggle) {
+/** @param {HTMLElement} box @param {import("./requests.js").Lane | null} lane @param {boolean} several There are several rings.
+ * @param {boolean} open @param {() => void} toggle */
+export function tellBrief(box, lane, several, open, toggle) {
   if (!lane) {
     box.replaceChildren(make("span", { class: "dim" }, "Choose a request: click its row, or press j and k on the timeline."));
     return;
   }
-  const id = make("span", {}, make("span", { class: "id" }, label(lane)), make("span", { class: "mut" }, lane.slot === null ? "" : ` in slot ${lane.slot}`));
+  const where = lane.slot === null ? "" : ` in slot ${lane.slot}${several && lane.ring ? ` of ${lane.ring}` : ""}`;
+  const id = make("span", {}, make("span", { class: "id" }, label(lane)), make("span", { class: "mut" }, where));
   const text = textOf(lane).replaceAll("\n", " ");
   const sample = text ? make("span", { class: "dim" }, ` “${text.length > SAMPLE ? "… " + text.slice(-SAMPLE).trimStart() : text}”`) : "";
   const button = make("button", { class: "linkish", type: "button", "aria-expanded": String(open), "aria-controls": "story" }, open ? "Close" : "Whole story");

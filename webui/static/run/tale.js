@@ -6,7 +6,7 @@ const GAPS = 5;
 
 /** @typedef {{stage: string, ms: number, percent: number}} Share */
 /** @typedef {{hop: string, transfers: number, blocks: number, bytes: number, first: number, last: number, ends: string[]}} HopTold */
-/** @typedef {{name: string, request: number | null, slot: number | null, state: string, reason: string, sent_ms: number, took_ms: number,
+/** @typedef {{name: string, request: number | null, slot: number | null, ring: string, state: string, reason: string, sent_ms: number, took_ms: number,
  *   prompt_tokens: number, max_tokens: number, tokens: number, ttft_ms: number | null, shares: Share[], paused_ms: number, pauses: number,
  *   gaps: {token: number, at_ms: number, ms: number}[], text: {first: number, text: string, ms: number | null}[],
  *   placed: string, path: string, why: string, hit_tokens: number, blocks: string, hops: HopTold[], notes: string[]}} Tale */
@@ -15,7 +15,7 @@ const GAPS = 5;
 export function taleOf(lane, events = []) {
   const { tokens, turn } = lane, first = tokens.length ? tokens[0] : null;
   return {
-    name: lane.name, request: lane.request, slot: lane.slot, state: lane.state, reason: lane.reason,
+    name: lane.name, request: lane.request, slot: lane.slot, ring: lane.ring, state: lane.state, reason: lane.reason,
     sent_ms: lane.start / 1e6, took_ms: (lane.end - lane.start) / 1e6,
     prompt_tokens: turn?.promptTokens || lane.promptTokens, max_tokens: lane.maxTokens, tokens: tokens.length,
     ttft_ms: first === null ? null : (first - lane.start) / 1e6,

@@ -41,6 +41,7 @@ test("late wakes of a second are one line with the worst", () => {
 
 test("deaths of schedulers and neighbours are told in words", () => {
   assert.equal(wordsOf(event("watchdog.fired", { life: 1, silent: 200_008_024, restarts: 2 })), "no sign of life of scheduler 1 for 200.0 ms; restart 2");
+  assert.equal(wordsOf(event("watchdog.calmed", { life: 1, outage: 200_008_024, ring: "gpu1" })), "scheduler 1 of gpu1 gives signs of life, 200.0 ms after the last one");
   assert.equal(wordsOf(event("scheduler.restarted", { life: 2, running: 0, waiting: 4, ended: 1, interrupted: 0 })),
     "scheduler 2 goes on with 0 requests, prefills 4 again, ends 1, gives up 0");
   assert.equal(wordsOf(event("neighbour.started", { name: "zip", kind: "pbzip2", threads: 12, containers: 4, cpus: [0], program: "bz2" })),

@@ -28,3 +28,9 @@ test("two front ends have outages of their own; faults on purpose are moments", 
   assert.deepEqual(found.outages.map(({ node, end }) => [node, end]), [["dpu0", null], ["dpu1", 25]]);
   assert.deepEqual(found.faults, [{ t: 3, words: "kill-scheduler: gpu0" }]);
 });
+
+test("two rings of one front end's node have outages of their own", () => {
+  const { outages } = fold({ t: 10, type: "watchdog.fired", life: 0, silent: 5, restarts: 1, ring: "gpu0" },
+    { t: 12, type: "watchdog.fired", life: 0, silent: 5, restarts: 1, ring: "gpu1" }, { t: 20, type: "watchdog.calmed", life: 1, outage: 15, ring: "gpu0" });
+  assert.deepEqual(outages.map(({ ring, start, end }) => [ring, start, end]), [["gpu0", 5, 20], ["gpu1", 7, null]]);
+});
