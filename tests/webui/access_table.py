@@ -167,6 +167,7 @@ API: dict[str, Row] = {
     "DELETE /api/v1/tokens/{token_id}": Row(frozenset({"owner", "owner-read"}), refused=(403, 404)),
     "GET /api/v1/experiments": Row(SIGNED),
     "GET /api/v1/experiments/{name}": Row(SIGNED, words={"name": "blink/small"}),
+    "GET /api/v1/topologies": Row(SIGNED, query="experiment=blink/small"),
     "GET /api/v1/schema/experiment": Row(SIGNED, is_slow=True),
     "POST /api/v1/validate": Row(SIGNED, body=SPEC, is_slow=True),
     # --- runs

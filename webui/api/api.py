@@ -9,7 +9,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from ninja.errors import AuthenticationError, HttpError, ValidationError
 
 from webui.accounts.limits import TooMany
-from webui.api import account, artifacts, benches, differences, events, experiments, hooks, results, runs
+from webui.api import account, artifacts, benches, differences, events, experiments, hooks, results, runs, topologies
 from webui.api.authentication import Session, Token
 from webui.api.description import ABOUT, ConsoleApi
 from webui.api.errors import ApiError, away, error_response, plain_error
@@ -33,7 +33,7 @@ api = ConsoleApi(
     openapi_url="/openapi.json",
 )
 api.add_decorator(only_known, mode="view")
-for module in (runs, events, results, artifacts, differences, experiments, benches, hooks, account):
+for module in (runs, events, results, artifacts, differences, experiments, topologies, benches, hooks, account):
     api.add_router("", module.router)
 
 

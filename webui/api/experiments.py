@@ -93,7 +93,9 @@ class PortOut(Schema):
 
     interface: str
     fabric: str
-    rate_bits_per_s: Annotated[float, Field(description="After scaling.")]
+    rate_bits_per_s: Annotated[
+        float, Field(description="Of the modelled hardware; an emulation divides it by `byte_scale` and `dilation`.")
+    ]
 
 
 class NodeOut(Schema):

@@ -150,8 +150,8 @@ def rate_words(bits_per_s: float) -> str:
     return f"{bits_per_s:.0f} bit/s"
 
 
-def lane_words(fabric: FabricPlan) -> list[Lane]:
-    """Each lane with its weights in both arbitration tables; those without any are left out."""
+def lane_weights(fabric: FabricPlan) -> list[tuple[int, int, int]]:
+    """(lane, weight in the high table, weight in the low one) of each lane that has any, in units of 64 bytes."""
     if fabric.lanes is None:
         return []
     high: Counter[int] = Counter()
@@ -160,11 +160,15 @@ def lane_words(fabric: FabricPlan) -> list[Lane]:
         high[lane] += weight
     for lane, weight in fabric.lanes.low():
         low[lane] += weight
+    return [(lane, high[lane], low[lane]) for lane in range(fabric.lanes.max_vls) if high[lane] or low[lane]]
+
+
+def lane_words(fabric: FabricPlan) -> list[Lane]:
+    """Each lane with its weights in both arbitration tables; those without any are left out."""
     found = []
-    for lane in range(fabric.lanes.max_vls):
-        said = [f"{name} {table[lane]}" for name, table in (("high", high), ("low", low)) if table[lane]]
-        if said:
-            found.append(Lane(lane, ", ".join(said)))
+    for lane, high, low in lane_weights(fabric):
+        said = [f"{name} {weight}" for name, weight in (("high", high), ("low", low)) if weight]
+        found.append(Lane(lane, ", ".join(said)))
     return found
 
 
@@ -184,7 +188,7 @@ def draw(plan: Plan) -> Drawing:
     used = [one for one in plan.fabrics if any(port.fabric == one.name for node in plan.nodes for port in node.ports)]
     names = [one.name for one in used]
     rows = _rows(plan, names)
-    drawing = Drawing(label=describe(plan))
+    drawing = Drawing(label=f"{describe(plan)}; the table below has all")
     at: dict[str, tuple[float, float]] = {}
     placed: list[tuple[Group, float, float]] = []
     y = 2.0
@@ -257,10 +261,10 @@ def _groups(row: list[NodePlan]) -> list[Group]:
 
 
 def describe(plan: Plan) -> str:
-    """The picture in one sentence."""
+    """The plan in one sentence."""
     roles = Counter(node.role for node in plan.nodes)
     said = ", ".join(f"{number} {role}" for role, number in roles.items())
-    return f"{len(plan.nodes)} nodes ({said}) on {', '.join(one.name for one in plan.fabrics)}; the table below has all"
+    return f"{len(plan.nodes)} nodes ({said}) on {', '.join(one.name for one in plan.fabrics)}"
 
 
 @dataclass(frozen=True)
