@@ -7,6 +7,7 @@ Its front end's contract is Blink's: the same refusals, the same streams (`testb
 from __future__ import annotations
 
 import struct
+from collections import deque
 
 from testbed.baselines.host_driven_parameters import HostCosts, HostDrivenParameters
 from testbed.baselines.host_driven_states import STAGE_TABLE, Stage, StageMove
@@ -18,9 +19,12 @@ from testbed.serving.host_work import HostWork, HostWorked
 from testbed.serving.intake import Intake, Refusal
 from testbed.serving.requests import Abandon, Finish, Request, Sampling, Submit
 from testbed.serving.tokens import Vocabulary
-from testbed.units import Nanoseconds
+from testbed.units import MILLISECOND, Nanoseconds
 
 _FLOAT = struct.Struct("<f")
+SLICE: Nanoseconds = MILLISECOND
+"""A prompt is taken in by pieces of at most so much work, so that texts of tokens go out between them: the real servers
+give prompts a thread or a process of their own (vLLM's tokeniser thread, SGLang's tokenizer manager). Our choice."""
 
 
 class ServedRequest(Listener):
@@ -35,6 +39,17 @@ class ServedRequest(Listener):
     def move(self, move: StageMove) -> None:
         """Moves to the next stage. Raises `IllegalMove` and changes nothing if the table has none."""
         self.stage = STAGE_TABLE.after(self.stage, move)
+
+
+class TakingIn:
+    """A prompt that is being taken in, or waits for those that came before it."""
+
+    __slots__ = ("left", "served")
+
+    def __init__(self, served: ServedRequest, left: Nanoseconds) -> None:
+        self.served = served
+        self.left = left
+        """Work that has not been asked for."""
 
 
 class ApiServer:
@@ -59,7 +74,9 @@ class ApiServer:
         self._client = ClientSide[ServedRequest](to)
         self._numbers = 0
         self._tickets = 0
-        self._working: dict[int, ServedRequest | StepOutput | RequestsFailed] = {}
+        self._working: dict[int, TakingIn | StepOutput | RequestsFailed] = {}
+        self._prompts: deque[TakingIn] = deque()
+        """In the order of their arrival; the first is worked on."""
         self._served: dict[int, ServedRequest] = {}
 
     @property
@@ -113,10 +130,27 @@ class ApiServer:
             return
         served = ServedRequest(request, number, prompt, self._vocabulary)
         self._client.join(served)
-        if request.prompt_ids:
-            self._tokenised(served, out)
-        else:
-            self._work("tokenise", self._costs.tokenise(len(prompt)), served, out)
+        self._prompts.append(TakingIn(served, self._costs.take_in(len(prompt), text=not request.prompt_ids)))
+        if len(self._prompts) == 1:
+            self._take_in(out)
+
+    def _take_in(self, out: list[Effect]) -> None:
+        """The next piece of work on the first prompt whose client is still there."""
+        while self._prompts and self._prompts[0].served.stage is not Stage.TOKENISING:
+            self._prompts.popleft()
+        if not self._prompts:
+            return
+        first = self._prompts[0]
+        piece = min(SLICE, first.left)
+        first.left -= piece
+        self._work("tokenise", piece, first, out)
+
+    def _taken_in(self, first: TakingIn, out: list[Effect]) -> None:
+        """A piece is done."""
+        if not first.left:
+            self._prompts.popleft()
+            self._tokenised(first.served, out)
+        self._take_in(out)
 
     def _tokenised(self, served: ServedRequest, out: list[Effect]) -> None:
         if served.stage is not Stage.TOKENISING:
@@ -148,16 +182,16 @@ class ApiServer:
         out.append(Emit(RequestServed(number, served.seen, "stop") if satisfied else RequestAbandoned(number)))
 
     def _work(
-        self, operation: str, amount: Nanoseconds, then: ServedRequest | StepOutput | RequestsFailed, out: list[Effect]
+        self, operation: str, amount: Nanoseconds, then: TakingIn | StepOutput | RequestsFailed, out: list[Effect]
     ) -> None:
         self._tickets += 1
         self._working[self._tickets] = then
         out.append(Compute(HostWork(self._tickets, self.name, operation, amount)))
 
-    def _worked(self, done: ServedRequest | StepOutput | RequestsFailed, out: list[Effect]) -> None:
+    def _worked(self, done: TakingIn | StepOutput | RequestsFailed, out: list[Effect]) -> None:
         match done:
-            case ServedRequest():
-                self._tokenised(done, out)
+            case TakingIn():
+                self._taken_in(done, out)
             case StepOutput():
                 self._stream(done, out)
             case RequestsFailed(requests=requests, reason=reason, detail=detail):

@@ -11,13 +11,14 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from testbed.serving.architectures import ARCHITECTURES
 from testbed.serving.engine_parameters import EngineParameters
 from testbed.serving.host_loop import HostLoop, read_host_loops
 from testbed.serving.profiles import PROFILES
 from testbed.units import MICROSECOND, SECOND, Nanoseconds
 
 Shape = Literal["vllm", "sglang", "tensorrt-llm"]
-OVERRIDES = ("overlapped", "serial_us", "hidden_us", "per_request_us", "per_prefill_us", "launch_us")
+OVERRIDES = ("overlapped", "serial_us", "visit_ns", "hidden_us", "per_request_us", "per_prefill_us", "launch_us")
 """Parameters that stand in place of the shape's own figures."""
 
 
@@ -34,12 +35,14 @@ class HostDrivenParameters(EngineParameters, frozen=True, forbid_unknown_fields=
     """How long the worker waits for a launched graph before it gives up on the device. Our choice: longer than any
     graph here runs; vLLM waits 300 s."""
     orchestration: float | None = None
-    """How many times Llama-3 8B's host work a step of this model takes; None takes the profile's, with what experts
-    cost."""
+    """How many times Llama-3 8B's host work a step of this model takes, besides what its tokens
+    cost; None takes the profile's."""
     overlapped: bool | None = None
     """Whether the next step is prepared while the GPU runs this one; None takes the shape's."""
     serial_us: float | None = None
     """Host work of a step while the GPU waits; None takes the shape's."""
+    visit_ns: float | None = None
+    """Host work of one token for each visit to a layer, or to each chosen expert of it; None takes the shape's."""
     hidden_us: float | None = None
     """Host work of a step that hides behind the GPU's step where `overlapped`; None takes the shape's."""
     per_request_us: float | None = None
@@ -58,15 +61,21 @@ class HostDrivenParameters(EngineParameters, frozen=True, forbid_unknown_fields=
 
 
 class HostCosts(NamedTuple):
-    """A server's host work, ready to be asked for: the loop, and the model's factor."""
+    """A server's host work, ready to be asked for: the loop, the model's factor and what a token visits of it."""
 
     loop: HostLoop
     orchestration: float
+    visits: int
+    """Of one token: `Architecture.visits`."""
 
-    def prepare(self, *, prefill: bool) -> Nanoseconds:
-        """Work before a launch, while the GPU waits: the last tokens, input tensors, taking in of a prompt."""
+    def prepare_prefill(self) -> Nanoseconds:
+        """Work before a prompt's launch, while the GPU waits: input tensors, blocks. Its tokens' is in `take_in`."""
+        return self.prepare(0) + round(self.loop.per_prefill_us * MICROSECOND)
+
+    def prepare(self, sequences: int) -> Nanoseconds:
+        """Work before a decode step's launch, while the GPU waits: the last tokens, input tensors."""
         serial, _ = self.loop.step_work(0, self.orchestration)
-        return serial + (round(self.loop.per_prefill_us * MICROSECOND) if prefill else 0)
+        return serial + sequences * self.loop.token_work(self.visits)
 
     def update(self, sequences: int) -> Nanoseconds:
         """Work on a step's outcome: batch and block tables, the next step's schedule."""
@@ -76,9 +85,10 @@ class HostCosts(NamedTuple):
         """The launch itself."""
         return round(self.loop.launch_us * MICROSECOND)
 
-    def tokenise(self, tokens: int) -> Nanoseconds:
-        """Making ids of a prompt."""
-        return round(tokens * self.loop.tokenise_us_per_token * MICROSECOND)
+    def take_in(self, tokens: int, *, text: bool) -> Nanoseconds:
+        """Work on a prompt before the engine core knows of it, beside the GPU; of a `text` its ids are made first."""
+        a_token = self.loop.tokenise_us_per_token * MICROSECOND if text else 0.0
+        return round(tokens * a_token) + tokens * self.loop.token_work(self.visits)
 
     def detokenise(self, tokens: int) -> Nanoseconds:
         """Making text of new tokens."""
@@ -90,5 +100,6 @@ def host_costs(parameters: HostDrivenParameters, folder: Path = PROFILES) -> Hos
     loops = read_host_loops(folder)
     told = {name: getattr(parameters, name) for name in OVERRIDES if getattr(parameters, name) is not None}
     loop = msgspec.structs.replace(loops.loops[parameters.shape], **told)
-    factor = parameters.orchestration
-    return HostCosts(loop, loops.factor(parameters.shape, parameters.served_model()) if factor is None else factor)
+    model = parameters.model
+    factor = loops.orchestration[model] if parameters.orchestration is None else parameters.orchestration
+    return HostCosts(loop, factor, ARCHITECTURES[model].visits)

@@ -87,7 +87,8 @@ class Worker:
     def _prepare(self, out: list[Effect]) -> None:
         self.state = WORKER_TABLE.after(self.state, WorkerMove.PREPARE)
         step = self._steps[0]
-        amount = self._costs.prepare(prefill=step.graph.kind == PREFILL)
+        prefill = step.graph.kind == PREFILL
+        amount = self._costs.prepare_prefill() if prefill else self._costs.prepare(len(step.lanes))
         # Asked for together, so that nothing of a process that also has the core comes between them.
         out.append(Compute(HostWork(step.launch, self.name, "prepare", amount)))
         out.append(Compute(HostWork(step.launch, self.name, "launch", self._costs.launch())))

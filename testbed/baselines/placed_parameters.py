@@ -112,7 +112,7 @@ class PlacedCosts:
         self._parameters = parameters
         told = {name: getattr(parameters, name) for name in HostDrivenParameters.__struct_fields__}
         found = host_costs(HostDrivenParameters(**{**told, "shape": parameters.loop_shape()}))
-        self.factor = found.orchestration
+        self._costs = found
         self._loop = found.loop
         if placement.payload == "direct" and placement.control != "gpu":
             left = max(0.0, found.loop.per_prefill_us - parameters.copy_us)
@@ -121,28 +121,28 @@ class PlacedCosts:
     def api(self) -> HostCosts:
         """Of ingress."""
         if self._placement.ingress == "host":
-            return HostCosts(self._loop, self.factor)
-        return HostCosts(
+            return self._with(self._loop)
+        return self._with(
             msgspec.structs.replace(
                 self._loop,
                 tokenise_us_per_token=self._parameters.dpu_tokenise_us_per_token,
                 detokenise_us_per_token=self._loop.detokenise_us_per_token * self._slowdown,
-            ),
-            self.factor,
+                visit_ns=0.0,  # Blink's DPU does nothing on a prompt's tokens but make them (summary)
+            )
         )
 
     def control(self) -> HostCosts:
         """Of the control loop."""
         match self._placement.control:
             case "host":
-                return HostCosts(self._loop, self.factor)
+                return self._with(self._loop)
             case "dpu":
-                names = ("serial_us", "hidden_us", "per_request_us", "per_prefill_us")
+                names = ("serial_us", "visit_ns", "hidden_us", "per_request_us", "per_prefill_us")
                 slower = {name: getattr(self._loop, name) * self._slowdown for name in names}
                 loop = msgspec.structs.replace(self._loop, launch_us=self._parameters.wire_launch_us, **slower)
-                return HostCosts(loop, self.factor)
+                return self._with(loop)
             case "gpu":
-                return HostCosts(self._resident(), 1.0)
+                return HostCosts(self._resident(), 1.0, self._costs.visits)
 
     def copy(self) -> Nanoseconds:
         """One copy through host memory."""
@@ -160,7 +160,7 @@ class PlacedCosts:
 
     def words(self) -> str:
         """The control loop in a line."""
-        loop, factor = self.control()
+        loop, factor, _ = self.control()
         where = {"host": "host", "dpu": f"DPU, host work × {self._slowdown:g}", "gpu": "GPU, resident"}
         serial, hidden = loop.serial_us * factor, loop.hidden_us * factor
         return (
@@ -170,6 +170,9 @@ class PlacedCosts:
 
     def _resident(self) -> HostLoop:
         return msgspec.structs.replace(
-            self._loop, source="Blink, summary", overlapped=False, serial_us=self._parameters.scan_us, hidden_us=0.0,
-            per_request_us=0.0, per_prefill_us=0.0, launch_us=self._parameters.device_launch_us,
+            self._loop, source="Blink, summary", overlapped=False, serial_us=self._parameters.scan_us, visit_ns=0.0,
+            hidden_us=0.0, per_request_us=0.0, per_prefill_us=0.0, launch_us=self._parameters.device_launch_us,
         )  # fmt: skip
+
+    def _with(self, loop: HostLoop) -> HostCosts:
+        return self._costs._replace(loop=loop)

@@ -16,7 +16,7 @@ import msgspec
 
 from testbed.command.exit_codes import CommandError, ExitCode
 from testbed.command.telling import say
-from testbed.experiment.loop_fit import SHAPES, Fit, Fitted, fitted_of, isolated_table, leave_one_out
+from testbed.experiment.loop_fit import PART, SHAPES, Fit, Fitted, fitted_of, isolated_table, leave_one_out
 from testbed.experiment.paper import PAPERS, read_paper
 from testbed.experiment.paper_load import LONG_EVERY, LONG_FIRST, LONG_PROMPT, LONGEST, RATES, SEEDS
 from testbed.experiment.reproduction import (
@@ -107,7 +107,7 @@ def _whole(fitted: Fitted, alone: list[Line], beside: list[Line], others: list[L
 def _text(fitted: Fitted, alone: list[Line], beside: list[Line], others: list[Line], threads: int) -> list[str]:
     lines = ["Fitted (all there is)", f"  max_batch  {fitted.max_batch}  Blink; shared by all systems"]
     lines += [f"  engine_time  {model:16}{value:8.3f}  x its table" for model, value in fitted.engine_time.items()]
-    lines += [f"  {shape:14} serial_us {fitted.serial_us[shape]:8.0f}   experts {fitted.experts[shape]:6.2f}"
+    lines += [f"  {shape:14} {PART[shape]} {fitted.step_us[shape]:8.0f}   visit_ns {fitted.visit_ns[shape]:6.0f}"
               for shape in SHAPES]  # fmt: skip
     lines += [
         "Chosen",

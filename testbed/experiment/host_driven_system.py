@@ -19,6 +19,7 @@ from testbed.machine import Machine
 from testbed.serving.engine import Engine
 from testbed.serving.provisioning import provision
 from testbed.serving.text_model import bundled_text_model
+from testbed.units import MICROSECOND
 
 _HOST, _GPU = "host0", "gpu0"
 
@@ -50,10 +51,15 @@ def _assemble(plan: Plan, parameters: HostDrivenParameters, node: NodePlan, surr
 
 
 def _notes(parameters: HostDrivenParameters, _rates: Mapping[str, int]) -> list[str]:
-    loop, factor = host_costs(parameters)
+    loop, factor, visits = host_costs(parameters)
     overlap = "beside the GPU's step" if loop.overlapped else "while the GPU waits"
-    work = f"host work of a step x {factor:g}: {loop.serial_us:g} us while the GPU waits, {loop.hidden_us:g} us and"
-    return [f"{parameters.shape}: {work} {loop.per_request_us:g} us a sequence {overlap}; {loop.source}"]
+    token = loop.token_work(visits) / MICROSECOND
+    work = (
+        f"host work of a step x {factor:g}: {loop.serial_us:g} us and {token:g} us a sequence while the GPU waits, "
+        f"{loop.hidden_us:g} us and {loop.per_request_us:g} us a sequence {overlap}; of a prompt {token:g} us a token "
+        "before admission"
+    )
+    return [f"{parameters.shape}: {work}; {loop.source}"]
 
 
 HOST_DRIVEN = System(

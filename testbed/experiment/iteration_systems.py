@@ -19,7 +19,8 @@ from testbed.blink.parameters import BlinkParameters
 from testbed.clocks.pcie import LATENCY
 from testbed.serving.graph_cache import PREFILL, GraphCache, GraphGrid, sequences_up_to
 from testbed.serving.host_work import Contention
-from testbed.serving.iteration import NO_END, QUIET, Disturbance, Driver, Limits, Outcome, StepTables, serve
+from testbed.serving.iterated_work import QUIET, Disturbance, in_order
+from testbed.serving.iteration import NO_END, Driver, Limits, Outcome, StepTables, serve
 from testbed.serving.iteration_tables import step_tables
 from testbed.serving.profiles import PROFILES
 from testbed.serving.provisioning import provision
@@ -44,9 +45,11 @@ class IteratedSystem(NamedTuple):
     driver: Driver
     block_tokens: int
     ingress: Nanoseconds
-    """From sending to the driver, of any request."""
-    ingress_a_token: Nanoseconds
-    """The same, of each token of the prompt."""
+    """From sending to the driver, of any request, besides the work on its prompt."""
+    take_in_a_token: Nanoseconds
+    """Work on each token of a prompt before the driver knows of it; one prompt after another."""
+    take_in_on_host: bool
+    """Whether neighbours of the host disturb that work."""
     egress: Nanoseconds
     """From a published token to the client."""
 
@@ -60,8 +63,10 @@ class IteratedSystem(NamedTuple):
         until: Nanoseconds = NO_END,
     ) -> Outcome:
         """As `testbed.serving.iteration.serve`, in the client's times: `first`, `last` and `ends` are at the client."""
-        ready = sent + self.ingress + self.ingress_a_token * prompts
-        order = np.argsort(ready, kind="stable")
+        order = np.argsort(sent, kind="stable")
+        work = self.take_in_a_token * prompts[order]
+        ready = np.empty_like(sent)
+        ready[order] = in_order(sent[order], work, disturbance if self.take_in_on_host else QUIET) + self.ingress
         blocks = -(-(prompts + outputs) // self.block_tokens)
         found = serve(ready[order], prompts[order], outputs[order], blocks[order], self.tables, self.limits,
                       self.driver, disturbance, until=until)  # fmt: skip
@@ -118,7 +123,7 @@ def _resident(parameters: BlinkParameters, tables: StepTables, limits: Limits) -
     poll = (parameters.poll_interval_min + parameters.poll_interval_max) // 4
     before = FRONT_DELAY + parameters.burst_window + RDMA_WAY
     return IteratedSystem(tables, limits, driver, parameters.kv_block_tokens, before, parameters.tokenise_per_token,
-                          FRONT_DELAY + poll)  # fmt: skip
+                          take_in_on_host=False, egress=FRONT_DELAY + poll)  # fmt: skip
 
 
 def _host_driven(
@@ -128,17 +133,17 @@ def _host_driven(
     driver = Driver(
         launch=LATENCY,
         look=LATENCY,
-        serial=costs.prepare(prefill=False) + costs.launch(),
-        prefill=costs.prepare(prefill=True) - costs.prepare(prefill=False),
+        serial=costs.prepare(0) + costs.launch(),
+        prefill=costs.prepare_prefill() - costs.prepare(0),
+        serial_a_lane=costs.prepare(1) - costs.prepare(0),
         update=costs.update(0),
         update_a_lane=costs.update(1) - costs.update(0),
         deliver_a_lane=costs.detokenise(1),
         overlapped=loop.overlapped,
         one_process=any({"core", "worker"} <= set(process) for process in loop.processes),
     )
-    return IteratedSystem(
-        tables, limits, driver, parameters.kv_block_tokens, FRONT_DELAY, costs.tokenise(1), FRONT_DELAY
-    )
+    return IteratedSystem(tables, limits, driver, parameters.kv_block_tokens, FRONT_DELAY,
+                          costs.take_in(1, text=True), take_in_on_host=True, egress=FRONT_DELAY)  # fmt: skip
 
 
 @lru_cache(maxsize=64)

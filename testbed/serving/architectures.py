@@ -24,6 +24,11 @@ class Architecture(NamedTuple):
     """Inner size of one expert."""
 
     @property
+    def visits(self) -> int:
+        """How often a token is computed on its way: once in each layer, or by each of the layer's chosen experts."""
+        return self.layers * max(1, self.chosen)
+
+    @property
     def expert_bytes(self) -> int:
         """Weights of one expert of one layer: gate, up and down projection."""
         return 3 * self.hidden * self.expert_hidden * BYTES_A_NUMBER

@@ -13,7 +13,6 @@ from pathlib import Path
 import msgspec
 
 from testbed.serving import profiles
-from testbed.serving.models import Model
 from testbed.serving.profiles import PROFILES
 from testbed.units import MICROSECOND, Nanoseconds
 
@@ -42,14 +41,23 @@ class HostLoop(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Launch of a graph from the host. Blink summary: 11 to 17 us."""
     tokenise_us_per_token: float
     detokenise_us_per_token: float
-    experts: float = 1.0
-    """Fitted. How many times a step's host work is that of a dense model's where the model has experts."""
+    visit_ns: float = 0.0
+    """Fitted. Host work of one token for each visit that it makes to a layer or to one of the layer's chosen experts
+    (`Architecture.visits`), nanoseconds: of a prompt's tokens before the engine core knows of it, beside the GPU; of
+    each sequence's token before a decode step's launch, while the GPU waits."""
 
     def step_work(self, batch: int, orchestration: float) -> tuple[Nanoseconds, Nanoseconds]:
-        """(serial, hidden) work of one decode step for `batch` sequences on a model of that orchestration factor."""
+        """(serial, hidden) work of a step on a model of that orchestration factor; `batch` sequences are in it.
+
+        What their tokens cost besides is `token_work`.
+        """
         serial = self.serial_us * orchestration
         hidden = (self.hidden_us + self.per_request_us * batch) * orchestration
         return round(serial * MICROSECOND), round(hidden * MICROSECOND)
+
+    def token_work(self, visits: int) -> Nanoseconds:
+        """Work of one token that makes so many visits."""
+        return round(self.visit_ns * visits)
 
 
 class HostLoops(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -60,15 +68,11 @@ class HostLoops(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     loops: dict[str, HostLoop]
     """By name: vllm, sglang, tensorrt-llm."""
     orchestration: dict[str, float]
-    """How many times a step's host work is Llama-3 8B's, besides `HostLoop.experts`. By name of the model."""
+    """How many times a step's host work is Llama-3 8B's, besides what tokens cost. By name of the model."""
     engine_time: dict[str, float] = {}
     """Fitted, one a model: how many times its step-time table its engine takes in the paper. By name of the model."""
     max_batch: int | None = None
     """Fitted, Blink's: cap of the running batch, which all systems share."""
-
-    def factor(self, loop: str, model: Model) -> float:
-        """How many times a step's host work of `loop` is with `model`. Raises KeyError."""
-        return self.orchestration[model.name] * (self.loops[loop].experts if model.experts else 1.0)
 
 
 def read_host_loops(folder: Path = PROFILES) -> HostLoops:

@@ -16,14 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from math import log
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from testbed.serving.iterated_work import DRAWN, QUIET, WORK, Disturbance, compiler, elapsed_rule
+
 Integers = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 
 class StepTables(NamedTuple):
@@ -61,6 +61,8 @@ class Driver(NamedTuple):
     """Work before each launch, while the accelerator waits."""
     prefill: int = 0
     """The same before the launch of a prefill, besides `serial`."""
+    serial_a_lane: int = 0
+    """The same before the launch of a decode step, for each of its sequences."""
     update: int = 0
     """Work on the tokens of each step, before the next step is decided."""
     update_a_lane: int = 0
@@ -81,24 +83,6 @@ class Driver(NamedTuple):
     """Longest such wait; 0: whoever arrives wakes the driver."""
 
 
-class Disturbance(NamedTuple):
-    """What neighbours do to work on the host: the numbers of `testbed.serving.host_work.Contention`, as arrays."""
-
-    slowdown: float
-    stalls_per_ns: float
-    stall: Floats
-    """Quantiles of a stall, nanoseconds."""
-    wake: Floats
-    """Quantiles of the wait for a core after sleep, nanoseconds."""
-    chance: Floats
-    """Uniform draws from 0 to 1, used in turn and again from the start."""
-    neighbours: bool = True
-    """Whether there are any."""
-
-
-QUIET = Disturbance(1.0, 0.0, np.zeros(1), np.zeros(1), np.zeros(1), neighbours=False)
-"""Nobody else is on the host."""
-
 NEVER = -1
 """In place of a moment that the run did not reach."""
 _NO_LIMIT = 1 << 40
@@ -106,9 +90,9 @@ NO_END = 1 << 62
 """A moment that no run reaches."""
 _NOTHING = -1
 """No step's tokens wait."""
-_BUSY, _WORK, _EXPOSED, _DRAWN, _DECIDED, _DONE, _ENDED_AT, _OPEN, _LANES, _MEMBERS, _FREE, _FINISHED = range(12)
-"""Places of the loop's state: sums of the accelerator's time, of work, of the accelerator's waits; draws used; when
-the next step may be decided; when the last graph is seen to end, and when it ended; the step whose tokens wait (decode
+_BUSY, _EXPOSED, _DECIDED, _DONE, _ENDED_AT, _OPEN, _LANES, _MEMBERS, _FREE, _FINISHED = range(max(WORK, DRAWN) + 1, 12)
+"""Places of the loop's state, behind the books of work: sums of the accelerator's time and of its waits; when the next
+step may be decided; when the last graph is seen to end, and when it ended; the step whose tokens wait (decode
 steps from 0, then prefills) and its sequences; places and blocks that are taken or free; requests that have ended."""
 
 
@@ -166,7 +150,8 @@ def serve(
     last = np.where(outputs == 1, first, NEVER)
     reached = (first != NEVER) & (outputs > 1) & (final < steps)
     last[reached] = ends[final[reached]]
-    return Outcome(first, last, joined, ends[:steps], batch[:steps], *(int(value) for value in state[:3]))
+    sums = (int(state[place]) for place in (_BUSY, WORK, _EXPOSED))
+    return Outcome(first, last, joined, ends[:steps], batch[:steps], *sums)
 
 
 class Asked(NamedTuple):
@@ -187,14 +172,6 @@ class Given(NamedTuple):
     batch: Integers
     leaving: Integers
     """How many sequences, tokens of KV and blocks leave after each decode step: rows 0 to 2."""
-
-
-def _quantile(values: Floats, share: float) -> float:
-    """As `testbed.serving.host_work.quantile`."""
-    place = share * (len(values) - 1)
-    index = min(int(place), len(values) - 1)
-    above = min(index + 1, len(values) - 1)
-    return float(values[index] + (values[above] - values[index]) * (place - index))
 
 
 def _decode_time(tables: StepTables, lanes: int, context: int) -> int:
@@ -225,37 +202,12 @@ def _admissible(now: int, after: int, room: int, asked: Asked, limits: Limits, s
     return admitted
 
 
-def _with_stalls(quantile: Callable[..., Any]) -> Callable[..., Any]:
-    def elapsed(amount: int, disturbance: Disturbance, state: Integers) -> int:
-        """How long work of `amount` takes a thread that has slept, beside the neighbours."""
-        if amount == 0 or not disturbance.neighbours:
-            state[_WORK] += amount
-            return amount
-        chance = disturbance.chance
-        place = state[_DRAWN]
-        left = amount * disturbance.slowdown
-        took = left + quantile(disturbance.wake, chance[place % len(chance)])
-        place += 1
-        while disturbance.stalls_per_ns > 0.0:
-            left += log(1.0 - chance[place % len(chance)]) / disturbance.stalls_per_ns
-            place += 1
-            if left <= 0.0:
-                break
-            took += quantile(disturbance.stall, chance[place % len(chance)])
-            place += 1
-        state[_DRAWN] = place
-        state[_WORK] += int(took + 0.5)
-        return int(took + 0.5)
-
-    return elapsed
-
-
 def _with_work(elapsed: Callable[..., Any]) -> Callable[..., Any]:
     def publish(at: int, asked: Asked, given: Given, driver: Driver, disturbance: Disturbance, state: Integers) -> None:
         """The work on the tokens that wait begins at `at`: who has ended leaves, and the next step may be decided."""
         opened, lanes = state[_OPEN], state[_LANES]
-        decided = at + elapsed(driver.update + driver.update_a_lane * lanes, disturbance, state)
-        out = decided + elapsed(driver.deliver_a_lane * lanes, disturbance, state)
+        decided = at + elapsed(driver.update + driver.update_a_lane * lanes, True, disturbance, state)
+        out = decided + elapsed(driver.deliver_a_lane * lanes, True, disturbance, state)
         state[_DECIDED], state[_OPEN] = decided, _NOTHING
         if opened < len(given.ends):
             given.ends[opened] = out
@@ -279,7 +231,7 @@ def _with_launches(elapsed: Callable[..., Any], publish: Callable[..., Any]) -> 
     ) -> None:  # fmt: skip
         """Launches a graph that was decided; tokens of the one before are looked at beside it."""
         waits, decided, done = state[_OPEN] != _NOTHING, state[_DECIDED], state[_DONE]
-        launched = max(decided, done) + elapsed(driver.serial + before, disturbance, state) + driver.launch
+        launched = max(decided, done) + elapsed(driver.serial + before, True, disturbance, state) + driver.launch
         if waits:
             # Tokens are looked at once the next step is launched; a thread of its own that is late does not wait.
             late = decided > done and not driver.one_process
@@ -336,8 +288,8 @@ def _with_rules(*rules: Callable[..., Any]) -> Callable[..., Any]:
                 after, prefills, used, goes_on, wait = after + 1, prefills - 1, used + 1, True, driver.idle_first
             elif running:
                 given.batch[step] = running
-                fire(step, running, decode_time(tables, running, context), 0, goes_on, asked, given, driver,
-                     disturbance, state)  # fmt: skip
+                fire(step, running, decode_time(tables, running, context), driver.serial_a_lane * running, goes_on,
+                     asked, given, driver, disturbance, state)  # fmt: skip
                 context += running - given.leaving[1, step]
                 running -= given.leaving[0, step]
                 step, used, resumed, goes_on, wait = step + 1, used + 1, False, True, driver.idle_first
@@ -360,23 +312,9 @@ def _with_rules(*rules: Callable[..., Any]) -> Callable[..., Any]:
 @cache
 def _loop(compiled: bool) -> Callable[..., Any]:
     """The loop, by numba where it is wanted and installed."""
-    compile_rule: Callable[[Any], Any] = _njit() if compiled else _as_it_is
-    elapsed = compile_rule(_with_stalls(compile_rule(_quantile)))
+    compile_rule, elapsed = compiler(compiled), elapsed_rule(compiled)
     publish = compile_rule(_with_work(elapsed))
     fire = compile_rule(_with_launches(elapsed, publish))
     others = (compile_rule(rule) for rule in (_decode_time, _admissible, _joins))
     loop: Callable[..., Any] = compile_rule(_with_rules(*others, publish, fire))
     return loop
-
-
-def _njit() -> Callable[[Any], Any]:
-    try:
-        from numba import njit
-    except ImportError:
-        return _as_it_is
-    compiler: Callable[[Any], Any] = njit
-    return compiler
-
-
-def _as_it_is(rule: Any) -> Any:
-    return rule

@@ -25,8 +25,6 @@ class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """File name in fixtures/profiles."""
     profile_derived: bool = False
     """True where no table was measured and the profile is another model's, scaled (the file says how)."""
-    experts: int = 0
-    """Experts of a layer, of which few compute each token; 0 for a dense model (`num_experts` of the configuration)."""
 
 
 H100_HBM_BYTES = 96_000_000_000
@@ -64,7 +62,6 @@ _QWEN_3_30B_A3B = Model(
     kv_bytes_per_token=48 * 4 * 128 * 2 * 2,
     context_tokens=40_960,
     profile="qwen-3-30b-a3b.toml",
-    experts=128,
 )
 
 MODELS: dict[str, Model] = {model.name: model for model in (_LLAMA_3_8B, _PHI_4_15B, _QWEN_3_32B, _QWEN_3_30B_A3B)}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from testbed.baselines.host_driven_api import ApiServer, as_on_device
+from testbed.baselines.host_driven_api import SLICE, ApiServer, as_on_device
 from testbed.baselines.host_driven_core import EngineCore
 from testbed.baselines.host_driven_device import LaunchedDevice
 from testbed.baselines.host_driven_parameters import HostCosts, HostDrivenParameters, host_costs
@@ -43,6 +43,7 @@ from tests.conformance.serving_world import ENGINE
 PARAMETERS = HostDrivenParameters(**ENGINE)
 COSTS = host_costs(PARAMETERS)
 SERIAL = COSTS._replace(loop=host_costs(HostDrivenParameters(**ENGINE, overlapped=False)).loop)
+LONG_PROMPTS = host_costs(HostDrivenParameters(**ENGINE, visit_ns=2_000.0))
 VOCABULARY = ByteVocabulary()
 PREFILL_GRAPH = Graph(PREFILL, 1, 128)
 DECODE_GRAPH = Graph(DECODE, 1, 128)
@@ -133,6 +134,28 @@ def test_a_client_that_leaves_before_its_prompt_is_tokenised_never_reaches_the_c
     assert emitted(server.receive(1, Abandon("r")), RequestAbandoned)
     assert worked(server, 2, work) == []
     assert server.serving == server.working == 0
+
+
+def test_prompts_are_taken_in_one_after_another_and_texts_of_tokens_go_out_between_their_pieces() -> None:
+    server = ApiServer(PARAMETERS, LONG_PROMPTS, vocabulary=VOCABULARY, to="clients")
+    (first,) = asked(server.receive(0, Submit(Request("long", "ab" * 20, 4))))
+    assert first.amount == SLICE
+    assert asked(server.receive(1, Submit(Request("left", "ab" * 20, 4)))) == []
+    assert asked(server.receive(1, Submit(Request("next", "ab", 4, prompt_ids=(97, 98))))) == []
+    assert emitted(server.receive(1, Abandon("left")), RequestAbandoned)
+    amounts, work, added = [first.amount], first, []
+    while not added:
+        out = server.receive(2, HostWorked(work.ticket, work.operation, work.amount))
+        added = delivered(out, "core")
+        (work,) = asked(out)
+        amounts.append(work.amount)
+    length = len(VOCABULARY.encode("ab" * 20))
+    assert sum(amounts[:-1]) == LONG_PROMPTS.take_in(length, text=True) > 2 * SLICE
+    # What is asked for next is of the prompt whose client is there still, and whose ids are made already.
+    assert work.amount == min(SLICE, LONG_PROMPTS.take_in(2, text=False))
+    (texts,) = asked(server.receive(3, StepOutput((added[0].request,), (97,), (None,))))
+    assert texts.operation == "detokenise"
+    assert len(delivered(worked(server, 4, texts), "clients")) == 1
 
 
 def test_a_failure_is_told_behind_the_tokens_that_came_before_it() -> None:

@@ -14,6 +14,7 @@ from testbed.clocks.pcie import LATENCY, RATE_BITS_PER_S, link_size
 from testbed.events.host_events import GraphMeasured, HostOperation, LaunchGap
 from testbed.events.schema import GraphLaunched, GraphSelected, TokensPublished, TokensSampled
 from testbed.machine import Message
+from testbed.serving.architectures import ARCHITECTURES
 from testbed.serving.cost_model import StepTime
 from testbed.serving.device_messages import LaunchStep, StepDone
 from testbed.serving.engine import Lane
@@ -49,8 +50,8 @@ class Metronome:
 
 def stepped(candidate: Candidate, gpu_us: int, visits: Sequence[tuple[int, Message]] = (), **loop: Any) -> ServingWorld:
     """A run of steps of one length, with a host loop of which only `loop` is not nought."""
-    nought = {"serial_us": 0.0, "hidden_us": 0.0, "per_request_us": 0.0, "per_prefill_us": 0.0, "launch_us": LAUNCH_US}
-    more: dict[str, Any] = {**nought, "orchestration": 1.0, **loop}
+    nought = dict.fromkeys(("serial_us", "visit_ns", "hidden_us", "per_request_us", "per_prefill_us"), 0.0)
+    more: dict[str, Any] = {**nought, "launch_us": LAUNCH_US, "orchestration": 1.0, **loop}
     visits = visits or [(1, ask("r", max_tokens=20))]
     return ServingWorld(candidate, visits, executor=Metronome(gpu_us * MICROSECOND), **more).run()
 
@@ -118,6 +119,15 @@ def test_more_requests_cost_the_host_more_and_a_prompt_costs_it_once() -> None:
     assert amounts["update"] <= {number * 50 * MICROSECOND for number in range(1, 5)}
     assert max(amounts["update"]) == 200 * MICROSECOND
     assert amounts["launch"] == {LAUNCH}
+
+
+def test_a_token_costs_the_host_its_visits_to_layers_and_experts() -> None:
+    visits = [(1, ask(f"r{number}", max_tokens=30, seed=number)) for number in range(4)]
+    world = stepped(ONE_PROCESS, 4_000, visits, visit_ns=1_000.0)
+    prepared = {event.amount for event in world.of(HostOperation) if event.operation == "prepare"}
+    layers = ARCHITECTURES["llama-3-8b"].layers
+    assert prepared <= {sequences * layers * MICROSECOND for sequences in range(5)}
+    assert {0, layers * MICROSECOND, 4 * layers * MICROSECOND} <= prepared, "a prompt's launch, one's and everybody's"
 
 
 @pytest.mark.parametrize("overlapped", [False, True])

@@ -116,9 +116,10 @@ def test_the_hosts_own_point_costs_what_the_host_driven_server_costs() -> None:
         costs = PlacedCosts(PlacedParameters(point=shape, model="qwen-3-32b"))
         told = host_costs(HostDrivenParameters(shape=shape, model="qwen-3-32b"))
         for ours in (costs.api(), costs.control()):
-            assert (ours.prepare(prefill=True), ours.update(9), ours.launch(), ours.tokenise(100)) == (
-                told.prepare(prefill=True), told.update(9), told.launch(), told.tokenise(100),
+            assert (ours.prepare_prefill(), ours.prepare(9), ours.update(9), ours.launch()) == (
+                told.prepare_prefill(), told.prepare(9), told.update(9), told.launch(),
             )  # fmt: skip
+            assert ours.take_in(100, text=True) == told.take_in(100, text=True)
 
 
 def test_the_same_work_takes_a_dpu_longer_and_a_resident_scheduler_has_none_of_it() -> None:
@@ -126,20 +127,21 @@ def test_the_same_work_takes_a_dpu_longer_and_a_resident_scheduler_has_none_of_i
     dpu = PlacedCosts(PlacedParameters(control="dpu", dpu_slowdown=3.0)).control()
     gpu = PlacedCosts(PlacedParameters(control="gpu")).control()
     assert dpu.update(8) == pytest.approx(3 * host.update(8), rel=1e-6)
-    assert dpu.prepare(prefill=False) == pytest.approx(3 * host.prepare(prefill=False), rel=1e-6)
-    assert (gpu.prepare(prefill=True), gpu.update(80), gpu.launch()) == (3_000, 0, 2_000)
+    assert dpu.prepare(5) == pytest.approx(3 * host.prepare(5), rel=1e-4)
+    assert (gpu.prepare_prefill(), gpu.prepare(80), gpu.update(80), gpu.launch()) == (3_000, 3_000, 0, 2_000)
 
 
 def test_a_direct_payload_spares_the_copy_that_a_prompt_has_in_the_loop() -> None:
     staged = PlacedCosts(PlacedParameters()).control()
     direct = PlacedCosts(PlacedParameters(payload="direct", copy_us=30.0)).control()
-    assert staged.prepare(prefill=True) - direct.prepare(prefill=True) == 30_000
-    assert staged.prepare(prefill=False) == direct.prepare(prefill=False)
+    assert staged.prepare_prefill() - direct.prepare_prefill() == 30_000
+    assert staged.prepare(3) == direct.prepare(3)
 
 
 def test_tokenising_on_a_dpu_is_blinks_and_text_is_made_on_its_slower_cores() -> None:
     host, dpu = PlacedCosts(PlacedParameters()).api(), PlacedCosts(PlacedParameters(ingress="dpu")).api()
-    assert dpu.tokenise(1_000) == 100_000
+    assert dpu.take_in(1_000, text=True) == 100_000
+    assert dpu.take_in(1_000, text=False) == 0
     assert dpu.detokenise(10) == 2 * host.detokenise(10)
 
 

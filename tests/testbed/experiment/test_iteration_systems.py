@@ -13,7 +13,7 @@ from testbed.experiment.iteration_systems import disturbance, iterated
 from testbed.experiment.launch import prepare, simulate
 from testbed.experiment.spec import Spec
 from testbed.serving.host_work import Contention
-from testbed.serving.iteration import QUIET
+from testbed.serving.iterated_work import QUIET
 from testbed.workload.streams import stream
 
 KINDS = {

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from testbed.serving.cost_model import CostModel, read_profile
 from testbed.serving.graph_cache import DECODE, PREFILL, GraphCache, GraphGrid, decode_batches, sequences_up_to
-from testbed.serving.iteration import NEVER, QUIET, Disturbance, Driver, Limits, _decode_time, serve
+from testbed.serving.iterated_work import QUIET, Disturbance
+from testbed.serving.iteration import NEVER, Driver, Limits, _decode_time, serve
 from testbed.serving.iteration_tables import step_tables
 from testbed.serving.models import MODELS
 
@@ -49,6 +50,7 @@ drivers = st.sampled_from(
         RESIDENT._replace(window=2),
         HOST,
         HOST._replace(overlapped=False),
+        HOST._replace(serial_a_lane=90_000),
         HOST._replace(one_process=True),
         HOST._replace(update=15_000_000),
         HOST._replace(update=15_000_000, one_process=True),
