@@ -123,9 +123,13 @@ def _beside(summary: RunSummary, spec: Spec, plans: Sequence[Plan]) -> dict[str,
         told = spec.systems[short]
         plan = planned.get(name)
         parameters = told.parameters if plan is None else plan.parameters
-        threads = 0 if plan is None else sum(neighbour.threads for neighbour in plan.neighbours)
-        displaced = bool(set(told.cores) - {"client"})
-        ours = Ours(told.kind, str(parameters.get("model", "")), parameters, system, threads, displaced)
+        neighbours = () if plan is None else plan.neighbours
+        ours = Ours(
+            told.kind, str(parameters.get("model", "")), parameters, system,
+            threads=sum(neighbour.threads for neighbour in neighbours),
+            displaced=bool(set(told.cores) - {"client"} or told.mitigations),
+            neighbours=tuple(neighbour.kind for neighbour in neighbours),
+        )  # fmt: skip
         points.setdefault(point, {})[name] = ours
     found: dict[str, list[Beside]] = {}
     for systems in points.values():

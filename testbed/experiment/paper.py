@@ -50,6 +50,8 @@ class PaperSystem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Parameters that make it this one; others may be what they are."""
     threads: tuple[int, int] = (0, 0)
     """How many threads its neighbours have, from and to; by default it is alone."""
+    neighbours: tuple[str, ...] = ()
+    """Kinds of its neighbours, none of another kind; empty: any."""
 
 
 class PaperTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -119,7 +121,10 @@ class Ours(msgspec.Struct, frozen=True):
     threads: int = 0
     """Of its neighbours on the host's CPU set."""
     displaced: bool = False
-    """Whether the experiment has put nodes of it on other cores than its own: no paper has a figure of that."""
+    """Whether the experiment has put nodes of it on other cores than its own, or protects it from its neighbours: no
+    table of a paper has a figure of that."""
+    neighbours: tuple[str, ...] = ()
+    """Kinds of its neighbours."""
 
 
 class Beside(msgspec.Struct, frozen=True):
@@ -173,6 +178,8 @@ def _is(told: str | PaperSystem, ours: Ours) -> bool:
     named = PaperSystem((told,)) if isinstance(told, str) else told
     least, most = named.threads
     if ours.displaced or not least <= ours.threads <= most:
+        return False
+    if named.neighbours and not set(ours.neighbours) <= set(named.neighbours):
         return False
     return ours.kind in named.kinds and all(ours.parameters.get(name) == value for name, value in named.where.items())
 

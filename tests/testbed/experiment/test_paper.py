@@ -109,14 +109,16 @@ def test_a_system_with_neighbours_is_another_of_the_papers() -> None:
     """Beside neighbours it is not the isolated one, and on other cores than its own it is none of the paper's."""
     summary = summarise_system([fold_trial("t", "vllm", "", small_run())], EVERYTHING)
 
-    def names(threads: int, *, displaced: bool = False, shape: str = "vllm") -> tuple[str, ...]:
-        return blink().names(Ours("host-driven", "llama-3-8b", {"shape": shape}, summary, threads, displaced))
+    def names(threads: int, *kinds: str, displaced: bool = False, shape: str = "vllm") -> tuple[str, ...]:
+        ours = Ours("host-driven", "llama-3-8b", {"shape": shape}, summary, threads, displaced, kinds)
+        return blink().names(ours)
 
     assert names(0) == ("vLLM 0.13.0", "vLLM 0.13 alone")
-    assert names(12) == ("vLLM 0.13.0 beside", "vLLM 0.13, 12 threads")
-    assert names(5) == ("vLLM 0.13.0 beside",)
+    assert names(12, "pbzip2") == ("vLLM 0.13.0 beside", "vLLM 0.13, 12 threads")
+    assert names(12, "pbzip2", "compile") == ("vLLM 0.13.0 beside",), "Table 1 is pbzip2's alone"
+    assert names(5, "pbzip2") == ("vLLM 0.13.0 beside",)
     assert names(0, shape="sglang") == ("SGLang 0.5.8",)
-    assert names(0, displaced=True) == names(12, displaced=True) == ()
+    assert names(0, displaced=True) == names(12, "pbzip2", displaced=True) == ()
 
 
 def test_inflations_stand_beside_those_of_the_same_model() -> None:
