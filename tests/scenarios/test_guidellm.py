@@ -23,6 +23,9 @@ from test_load_clients import DILATION, GUIDELLM_CHAT, blanked
 
 from testbed.metrics.latency import Latencies, latencies
 
+pytestmark = pytest.mark.timeout(1500)
+"""The first test of each module waits for the installation, which takes minutes where others use the network or the
+cores; each benchmark has a limit of its own."""
 TORCH = os.environ.get("LOOPLANE_TORCH", "torch==2.13.0")
 """What is installed before guidellm, so that a CPU build of torch is taken where the package index has one."""
 GUIDELLM = "guidellm==0.8.1"
