@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -29,6 +30,17 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.section("repeated in full" if config.getoption("--soak") else "repeated, shortened")
         for note in notes:
             terminalreporter.line(note)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A process of pytest-xdist hands its notes to the one that prints."""
+    if (output := getattr(session.config, "workeroutput", None)) is not None:
+        output["soak_notes"] = session.config.stash[SOAK_NOTES]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    node.config.stash[SOAK_NOTES].extend(getattr(node, "workeroutput", {}).get("soak_notes", []))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -13,7 +13,9 @@ from unittest import mock
 
 import pytest
 
-# Settings read the environment once, when they are imported; nothing of it leaks into other tests.
+# Settings read the environment once, when they are imported; nothing of it leaks into other tests, nor into the
+# processes of pytest-xdist: a DJANGO_SETTINGS_MODULE would have them read the settings before they come here, and all
+# of them would open this machine's own console.
 _STATE = Path(tempfile.mkdtemp(prefix="looplane-webui-"))
 for _name in ("db", "runs", "run", "log"):
     (_STATE / _name).mkdir()
@@ -27,7 +29,6 @@ with mock.patch.dict(os.environ, {"LOOPLANE_STATE": str(_STATE)}):
     import django
 
     django.setup()
-os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webui.settings")
 
 from django.conf import settings  # noqa: E402
 from django.test import Client  # noqa: E402
@@ -38,10 +39,14 @@ settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 SMALL = Path(__file__).resolve().parents[2] / "fixtures" / "experiments" / "blink" / "small.toml"
 
 
-@pytest.fixture(scope="session", autouse=True)
-def state_folder() -> Iterator[Path]:
-    yield _STATE
+def pytest_unconfigure() -> None:
+    """Also in the process that only hands out tests, where no fixture runs."""
     shutil.rmtree(_STATE, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def state_folder() -> Path:
+    return _STATE
 
 
 @pytest.fixture(autouse=True)

@@ -41,9 +41,7 @@ FEWEST = 100
 def test_what_rests_on_the_database_holds_on_postgres(postgres_server: Postgres) -> None:
     words = [sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider"]
     words += [str(HERE / name) for name in CHOSEN]
-    # Named in the environment, settings would be read before the tests' own conftest has set their place.
-    inherited = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
-    environment = {**inherited, "LOOPLANE_TEST_DATABASE_URL": f"{postgres_server.url}?options={NO_LIMIT}"}
+    environment = {**os.environ, "LOOPLANE_TEST_DATABASE_URL": f"{postgres_server.url}?options={NO_LIMIT}"}
     done = subprocess.run(words, cwd=HERE.parents[1], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     passed = re.search(r"(\d+) passed", done.stdout)
