@@ -92,6 +92,8 @@ def _missing(_request: HttpRequest, _fault: Http404) -> HttpResponse:
 def _http(_request: HttpRequest, fault: HttpError) -> HttpResponse:
     if fault.status_code == 400:
         return error_response(400, "bad_request", f"The request could not be read: {fault.message}")
+    if fault.status_code == 403:  # ninja's own, of a session alone
+        return error_response(403, "forbidden", "A session needs its X-CSRFToken header for this; scripts use a token.")
     return plain_error(fault.status_code)
 
 

@@ -185,6 +185,7 @@ def test_a_page_uses_its_session_with_the_csrf_check(user: User, sent: list[str]
     refused = client.post(RUNS, {"experiment": "blink/small"}, content_type="application/json")
     assert refused.status_code == 403
     assert error(refused)["code"] == "forbidden"
+    assert "X-CSRFToken" in error(refused)["message"]
     client.get("/experiments/new")
     token = client.cookies["csrftoken"].value
     taken = client.post(
