@@ -19,6 +19,8 @@ export class RingMap {
    */
   constructor(parts, model, on) {
     this.parts = parts;
+    this.maps = /** @type {HTMLElement} */ (parts.canvas.parentElement);
+    this.box = /** @type {HTMLElement} */ (this.maps.parentElement);
     this.model = model;
     this.on = { ...on, say: this.#tell.bind(this), changed: () => { this.dirty = true; } };
     /** Slots of each ring and the GPUs that have one, as the plan has them. */ this.slots = 0;
@@ -31,14 +33,12 @@ export class RingMap {
     this.panes = [new RingPane(parts.canvas, "", this.on)];
     /** @type {HTMLElement[]} */ this.numbers = [];
     this.#makeLegend();
-    this.table = new SlotTable(this.#box, this);
+    this.table = new SlotTable(this.box, this);
     const frame = () => { if (this.dirty) this.draw(); requestAnimationFrame(frame); };
     requestAnimationFrame(frame);
     document.addEventListener("theme", () => { this.dirty = true; this.#paintLegend(); });
-    new ResizeObserver(() => { this.dirty = true; }).observe(this.#box);
+    new ResizeObserver(() => { this.dirty = true; }).observe(this.box);
   }
-
-  get #box() { return /** @type {HTMLElement} */ (this.parts.canvas.closest(".ringw")); }
 
   /** What the plan says. @param {number} slots Of each ring. @param {string[]} rings */
   plan(slots, rings) {
@@ -80,11 +80,9 @@ export class RingMap {
     });
     const columns = this.#columns;
     const maps = names.length > 1 ? this.panes.map((pane) => make("div", {}, pane.head, pane.canvas)) : [canvas];
-    this.#maps.style.gridTemplateColumns = `repeat(${columns}, minmax(0, 1fr))`;
-    this.#maps.replaceChildren(...maps);
+    this.maps.style.gridTemplateColumns = `repeat(${columns}, minmax(0, 1fr))`;
+    this.maps.replaceChildren(...maps);
   }
-
-  get #maps() { return /** @type {HTMLElement} */ (this.#box.firstElementChild); }
 
   get #columns() { return this.panes.length < SIDE_BY_SIDE ? 1 : 2; }
 
@@ -95,7 +93,7 @@ export class RingMap {
     if (!words) return;
     tip.replaceChildren(make("b", {}, words[0]), words[1]);
     if (pane.cursor !== null) say(said, words.join(": "));
-    const left = pane.canvas.offsetLeft + x, widest = this.#box.clientWidth - 176;
+    const left = pane.canvas.offsetLeft + x, widest = this.box.clientWidth - 176;
     tip.style.left = `${Math.min(left + 8, Math.max(0, widest))}px`;
     tip.style.top = `${pane.canvas.offsetTop + y + 18}px`;
   }
@@ -104,7 +102,7 @@ export class RingMap {
     this.dirty = false;
     this.#arrange();
     const { panes, moment, model: { ring } } = this, colours = palette(), columns = this.#columns;
-    const width = (this.#box.clientWidth - 32 - BETWEEN * (columns - 1)) / columns;
+    const width = (this.box.clientWidth - 32 - BETWEEN * (columns - 1)) / columns;
     /** @type {Map<string, number>} */ const counts = new Map();
     for (const pane of panes) {
       pane.shown = ring.at(pane.name, moment);
