@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.apps import apps
 from django.conf import settings
 from django.contrib.auth import SESSION_KEY
 from django.contrib.sessions.backends.db import SessionStore as DatabaseStore
@@ -31,10 +32,8 @@ class SessionStore(DatabaseStore):
 
     @classmethod
     def get_model_class(cls) -> Any:
-        """Imported late: this module is read before the apps are."""
-        from webui.accounts.models import Session
-
-        return Session
+        """By name: its module imports this one."""
+        return apps.get_model("accounts", "Session")
 
     def create_model_instance(self, data: dict[str, Any]) -> Any:
         """The row for what the session holds."""

@@ -2,10 +2,9 @@
 // The request that is chosen: its line below the timeline, its story, its slot on the map, its place in the address.
 
 import { make } from "./dom.js";
-import { whereabouts } from "./lanes.js";
+import { label, standing, whereabouts } from "./lanes.js";
 import { lowerBound } from "./machine.js";
 import { Story, tellBrief, tokenText } from "./story.js";
-import { label, standing } from "./timeline.js";
 import { Told } from "./told.js";
 
 const TIP_WIDE = 230;

@@ -33,3 +33,12 @@ export function icon(name) {
 
 /** Sets the text only if it differs, so that screen readers are not told the same again. @param {Element} node @param {string} text */
 export function say(node, text) { if (node.textContent !== text) node.textContent = text; }
+
+/** A mark of how something stands: a tone, an icon, words. @param {string} id @param {string} tone @param {string} name @param {string} words */
+export function mark(id, tone, name, words) {
+  const node = part(id);
+  if (node.dataset.told === `${tone} ${words}`) return;
+  node.dataset.told = `${tone} ${words}`;
+  node.className = `st ${tone}`;
+  node.replaceChildren(icon(name), words);
+}

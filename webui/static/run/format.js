@@ -26,6 +26,9 @@ export function rate(bits) {
   return bits >= 1e6 ? `${(bits / 1e6).toFixed(bits >= 100e6 ? 0 : 1)} Mbit/s` : `${(bits / 1e3).toFixed(0)} kbit/s`;
 }
 
+/** With a capital, as a sentence begins. @param {string} words */
+export const sentence = (words) => words.charAt(0).toUpperCase() + words.slice(1);
+
 /** @param {number} value @param {string} unit @param {string} [units] */
 export const several = (value, unit, units) => `${count(value)} ${value === 1 ? unit : units ?? unit + "s"}`;
 

@@ -2,10 +2,9 @@
 // Outcome and fidelity in the strip on top: expectations with what was measured, thresholds, reasons, and for each the
 // moment to jump to.
 
-import { icon, make, part, say } from "./dom.js";
-import { count, several } from "./format.js";
+import { icon, make, mark, part, say } from "./dom.js";
+import { count, sentence, several } from "./format.js";
 import { worstOf } from "./moments.js";
-import { mark, sentence } from "./standing.js";
 
 /** Tone, icon and word. @type {Record<string, [string, string, string]>} */
 const OUTCOMES = { passed: ["ok", "ok", "Passed"], failed: ["bad", "bad", "Failed"], errored: ["bad", "bad", "Errored"],

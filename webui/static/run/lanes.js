@@ -2,6 +2,8 @@
 // The requests as lanes: phases, tokens, pauses, the stretch in which KV is read and by which side. Only lanes that
 // something was heard of are made anew, so a frame costs what happened in it and not what happened so far.
 
+import { count } from "./format.js";
+
 /** @typedef {{what: string, start: number, end: number}} Span */
 /** @typedef {{start: number, end: number, path: string}} Reading Path: prefill (the upper half), decode (the lower), split, or "" while unknown. */
 /** @typedef {{key: string, name: string, request: number | null, slot: number | null, ring: string, start: number, end: number,
@@ -142,6 +144,18 @@ function readingOf(turn, end) {
   const place = turn.stages.findLastIndex((one) => one.stage === "reading");
   if (place < 0 || turn.path === "none") return null;
   return { start: turn.stages[place].t, end: Math.min(end, turn.stages[place + 1]?.t ?? end), path: turn.path };
+}
+
+/** The lane's short name: the server's number where there is one. @param {Lane} lane */
+export function label(lane) { return lane.request === null ? lane.name : `r${String(lane.request).padStart(4, "0")}`; }
+
+/** How far a request is, in a few words. @param {Lane} lane */
+export function standing(lane) {
+  if (lane.state === "failed") return lane.reason.slice(0, 18) || "failed";
+  if (lane.state === "done") return `${count(lane.tokens.length)} tokens`;
+  if (lane.tokens.length) return lane.maxTokens ? `${count(lane.tokens.length)} of ≤ ${count(lane.maxTokens)}` : `${count(lane.tokens.length)} tokens`;
+  if (lane.turn?.stages.at(-1)?.stage === "reading" && lane.reading) return readingWords(lane.reading);
+  return lane.phases.at(-1)?.what ?? "";
 }
 
 /** Where a request was at a moment, in a few words. @param {Lane} lane @param {number} t */

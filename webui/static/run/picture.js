@@ -3,8 +3,8 @@
 // launches, the slots of each ring, a strip for each virtual lane of the chosen ports. Only rows that have something.
 
 import { count, rate, span } from "./format.js";
+import { label, standing } from "./lanes.js";
 import { fit, paintLane, paintLaunches, paintRelaunches, paintSeries, paintSlots } from "./paint.js";
-import { label, standing } from "./timeline.js";
 import { axisLabel, ticks } from "./view.js";
 
 export const AXIS = 24, ROW = 14, GAP = 2, ROW_PITCH = ROW + GAP;

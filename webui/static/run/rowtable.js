@@ -4,7 +4,7 @@
 
 import { make } from "./dom.js";
 import { span } from "./format.js";
-import { label, standing } from "./timeline.js";
+import { label, standing } from "./lanes.js";
 
 const EVERY_MS = 3000;
 

@@ -2,8 +2,8 @@
 // How the run stands: its state, in words that follow what is really happening, its place in the queue, its time left,
 // and the clean-up step by step. State, outcome and fidelity are three things; the other two are in judgement.js.
 
-import { icon, make, part, say } from "./dom.js";
-import { clock, several, span } from "./format.js";
+import { icon, make, mark, part, say } from "./dom.js";
+import { clock, sentence, several, span } from "./format.js";
 import { Excerpt } from "./excerpt.js";
 import { Judgement } from "./judgement.js";
 
@@ -149,15 +149,3 @@ export class Standing {
     }).catch(() => { /* asked again in a moment */ });
   }
 }
-
-/** @param {string} id @param {string} tone @param {string} name @param {string} words */
-export function mark(id, tone, name, words) {
-  const node = part(id);
-  if (node.dataset.told === `${tone} ${words}`) return;
-  node.dataset.told = `${tone} ${words}`;
-  node.className = `st ${tone}`;
-  node.replaceChildren(icon(name), words);
-}
-
-/** @param {string} words */
-export const sentence = (words) => words.charAt(0).toUpperCase() + words.slice(1);

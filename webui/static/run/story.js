@@ -5,9 +5,9 @@
 import { decodeLines } from "./chunk.js";
 import { make } from "./dom.js";
 import { count, millis, several, span } from "./format.js";
+import { label } from "./lanes.js";
 import { RINGLESS_STEP_WORDS, STEP_WORDS } from "./requests.js";
 import { taleOf } from "./tale.js";
-import { label } from "./timeline.js";
 
 const SAMPLE = 90;
 

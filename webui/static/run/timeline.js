@@ -3,10 +3,9 @@
 // something has changed, at most once a frame, and never changes a view that the person has moved. What is drawn where
 // is picture.js's; charts beside it share its gutter (`left`), its stretch of time and its cursor.
 
-import { laneNamed, readingWords } from "./lanes.js";
+import { laneNamed } from "./lanes.js";
 import { palette } from "./paint.js";
 import { AXIS, Picture, ROW_PITCH } from "./picture.js";
-import { count } from "./format.js";
 import { View } from "./view.js";
 
 const ROWS_WIDE = 24, ROWS_NARROW = 16;
@@ -184,16 +183,4 @@ export class Timeline {
     this.cost.last = performance.now() - began;
     this.cost.frames++;
   }
-}
-
-/** The lane's short name: the server's number where there is one. @param {import("./lanes.js").Lane} lane */
-export function label(lane) { return lane.request === null ? lane.name : `r${String(lane.request).padStart(4, "0")}`; }
-
-/** How far a request is, in a few words. @param {import("./lanes.js").Lane} lane */
-export function standing(lane) {
-  if (lane.state === "failed") return lane.reason.slice(0, 18) || "failed";
-  if (lane.state === "done") return `${count(lane.tokens.length)} tokens`;
-  if (lane.tokens.length) return lane.maxTokens ? `${count(lane.tokens.length)} of ≤ ${count(lane.maxTokens)}` : `${count(lane.tokens.length)} tokens`;
-  if (lane.turn?.stages.at(-1)?.stage === "reading" && lane.reading) return readingWords(lane.reading);
-  return lane.phases.at(-1)?.what ?? "";
 }
