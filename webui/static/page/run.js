@@ -27,7 +27,7 @@ let ended = false;
 // --- parts of the page ---------------------------------------------------------------------------------------------
 
 const timeline = new Timeline(/** @type {HTMLCanvasElement} */ (part("tl-canvas")), model, { select: (lane) => chosen.tell(lane), moved });
-const ring = new RingMap({ canvas: /** @type {HTMLCanvasElement} */ (part("ring")), legend: part("ring-key"), tip: part("ring-tip"), sub: part("ring-sub"), said: part("ring-said") },
+const ring = new RingMap({ canvas: /** @type {HTMLCanvasElement} */ (part("ring")), legend: part("ring-key"), tip: part("ring-tip"), title: part("ring-title"), sub: part("ring-sub"), said: part("ring-said") },
   model, { request: (request) => timeline.choose(`r${request}`) });
 const figures = new Figures(part("figures"), model);
 const standing = new Standing(model, page, { show: (start, end) => { timeline.show(start, end); part("tl").scrollIntoView({ block: "nearest" }); } });

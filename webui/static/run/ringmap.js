@@ -14,7 +14,7 @@ const SIDE_BY_SIDE = 3, BETWEEN = 12;
 
 export class RingMap {
   /**
-   * @param {{canvas: HTMLCanvasElement, legend: HTMLElement, tip: HTMLElement, sub: HTMLElement, said: HTMLElement}} parts
+   * @param {{canvas: HTMLCanvasElement, legend: HTMLElement, tip: HTMLElement, title: HTMLElement, sub: HTMLElement, said: HTMLElement}} parts
    * @param {import("./model.js").Model} model @param {{request: (request: number) => void}} on
    */
   constructor(parts, model, on) {
@@ -111,6 +111,7 @@ export class RingMap {
       pane.draw(colours, width, this.only, this.selected?.ring === pane.name ? this.selected.slot : null);
       for (const [state, number] of pane.counts()) counts.set(state, (counts.get(state) ?? 0) + number);
     }
+    say(this.parts.title, panes.length > 1 ? "Slot rings" : "Slot ring");
     say(this.parts.sub, this.#caption());
     STATES.forEach((state, place) => say(this.numbers[place], count(counts.get(state) ?? 0)));
   }
