@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from testbed.events.blink_events import SchedulerRestarted, WatchdogFired
-from testbed.events.client_events import RequestFinished
+from testbed.events.blink_events import SchedulerRestarted, WatchdogFired, WatchdogGaveUp
+from testbed.events.client_events import RequestFailed, RequestFinished, RequestSent
 from testbed.events.fidelity_events import FaultInjected
 from testbed.events.log import Record
 from testbed.events.ordering import merge
 from testbed.events.run_events import NodeHeartbeat, NodeStopped
-from testbed.events.schema import RequestArrived, TokensDetokenised
+from testbed.events.schema import RequestArrived, SlotFound, TokensDetokenised
 from testbed.experiment.complaints import SpecError
 from testbed.experiment.launch import prepare
+from testbed.experiment.plan import FaultPlan
 from testbed.experiment.reading import read_spec
 from testbed.experiment.simulated_faults import KILLED, OWNER_LOOK
 from testbed.experiment.simulation import SimulationEnd, simulate
+from testbed.experiment.spec import FaultKind
 from testbed.serving.tokens import Vocabulary, deepseek_vocabulary
 from testbed.units import MILLISECOND
 
@@ -86,6 +89,68 @@ def test_a_scheduler_that_nobody_missed_is_dead_at_the_end(tmp_path: Path, vocab
     assert end.outcome == "errored"
     codes = {record.node: record.event.code for record in records if isinstance(record.event, NodeStopped)}
     assert codes == {"client0": 0, "dpu0": 0, "gpu0": KILLED, "host0": 0}
+
+
+TWO_GPUS = (
+    "systems.blink.gpus=2", "workload.requests=16", 'workload.arrivals={kind="poisson",rate_per_s=40}',
+    "systems.blink.restart_limit=1",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, vocabulary: Vocabulary) -> dict[str, str]:
+    return said(ran(tmp_path_factory.mktemp("whole"), vocabulary, *TWO_GPUS)[1])
+
+
+def ends(records: list[Record]) -> dict[str, str]:
+    """How each request that was sent ended at the client: nothing, an error, or "hangs"."""
+    found = {record.event.name: "hangs" for record in records if isinstance(record.event, RequestSent)}
+    for record in records:
+        if isinstance(record.event, RequestFinished | RequestFailed):
+            assert found[record.event.name] == "hangs", "it has ended twice"
+            found[record.event.name] = "" if isinstance(record.event, RequestFinished) else record.event.error
+    return found
+
+
+@pytest.mark.parametrize(
+    ("deaths", "lost"),
+    [
+        ([(150, "kill-scheduler")], False),
+        ([(150, "hang-scheduler")], False),
+        # The second is one more than the watchdog puts up with: it gives the ring up.
+        ([(150, "kill-scheduler"), (420, "kill-scheduler")], True),
+        ([(150, "kill")], True),
+    ],
+)
+def test_where_one_of_two_gpus_dies_every_request_goes_on_or_is_told(
+    tmp_path: Path,
+    vocabulary: Vocabulary,
+    undisturbed: dict[str, str],
+    deaths: list[tuple[int, FaultKind]],
+    lost: bool,
+) -> None:
+    run = prepare(read_spec(SMALL, TWO_GPUS), tmp_path, clock="simulated", run="20260101-000000-0a1b2c")
+    # By a plan, since no experiment may ask for the death of a whole GPU node.
+    faults = tuple(FaultPlan("gpu0", at * MILLISECOND, kind) for at, kind in deaths)
+    end = simulate(msgspec.structs.replace(run.plans[0], faults=faults), run.trials[0], vocabulary=vocabulary)
+    records = list(merge(run.trials[0].events))
+    assert (end.outcome, end.detail) == ("passed", "")
+    names = {record.event.request: record.event.name for record in records if isinstance(record.event, RequestArrived)}
+    rings = {
+        names[record.event.request]: record.event.ring for record in records if isinstance(record.event, SlotFound)
+    }
+    ended, texts = ends(records), said(records)
+    failed = {name for name, error in ended.items() if error}
+    assert {ended[name] for name in failed} == ({"unavailable"} if lost else set())
+    # What the other GPU serves is untouched, and what was streamed is what would have been, to the end or cut off.
+    assert set(rings.values()) == {"gpu0", "gpu1"}
+    assert all(rings[name] == "gpu0" for name in failed)
+    assert {name: texts[name] for name in ended if name not in failed} == {
+        name: text for name, text in undisturbed.items() if name not in failed
+    }
+    assert all(undisturbed[name].startswith(texts[name]) for name in failed)
+    told = [record.event for record in records if isinstance(record.event, WatchdogFired | WatchdogGaveUp)]
+    assert {event.ring for event in told} == (set() if deaths[0][1] == "kill" else {"gpu0"})
 
 
 def test_the_same_deaths_twice_write_the_same_bytes(tmp_path: Path, vocabulary: Vocabulary) -> None:
