@@ -119,6 +119,8 @@ class BenchNetwork:
 
     def close(self) -> None:
         """Takes everything down; goes on past what fails and raises the first fault at the end."""
+        with suppress(OSError, ProgramFailed, DockerFault):
+            self._say(f"removing {', '.join(self._made())}")
         faults: list[Exception] = []
         steps: list[Callable[[], object]] = [self._lending.give_back]
         if self._fabric is not None:
@@ -135,6 +137,14 @@ class BenchNetwork:
                 faults.append(fault)
         if faults:
             raise faults[0]
+
+    def _made(self) -> Iterator[str]:
+        """What is there to be removed, counted in the kernel and at the engine."""
+        counts = {"interface": 0, "namespace": 0, "container": len(self._our_containers())}
+        if self._fabric is not None:
+            counts |= {"interface": self._fabric.interfaces(), "namespace": self._fabric.namespaces()}
+        for what, count in counts.items():
+            yield f"{count} {what}{'' if count == 1 else 's'}"
 
     def environment(self, node: NodePlan) -> dict[str, str]:
         """What a node's software finds in its environment."""
@@ -192,7 +202,10 @@ class BenchNetwork:
             environment=self.environment(node),
         )
 
+    def _our_containers(self) -> list[str]:
+        labelled = {} if self.docker is None else self.docker.labelled()
+        return [name for name, label in labelled.items() if label == self.plan.label]
+
     def _remove_containers(self) -> None:
         assert self.docker is not None
-        ours = [name for name, label in self.docker.labelled().items() if label == self.plan.label]
-        self.docker.remove(ours)
+        self.docker.remove(self._our_containers())

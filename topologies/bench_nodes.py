@@ -227,6 +227,10 @@ class BenchNodes:
 
     def end(self) -> None:
         """Ends all: software first, which has been asked by `stop`, then the NICs, then the captures."""
+        counts = {"node": self._software, "soft RNIC": self._rnics, "capture": self._captures}
+        told = [f"{len(all_of)} {what}{'' if len(all_of) == 1 else 's'}" for what, all_of in counts.items() if all_of]
+        if told:
+            self._say(f"ending {', '.join(told)}")
         if self._relay is not None:
             end([self._relay], _TERM_PATIENCE_S)
         for software in self._software:  # one that was stopped could not see `stop`

@@ -194,6 +194,20 @@ class Fabric:
             node.terminate()
         self._net = None
 
+    def namespaces(self) -> int:
+        """How many network namespaces are its own: containers bring theirs."""
+        return 0 if self._net is None else len(self._net.hosts) + len(self._net.switches) - len(self._attach)
+
+    def interfaces(self) -> int:
+        """How many interfaces the kernel has in its networks, loopback left out. Raises ProgramFailed or OSError."""
+        if self._net is None:
+            return 0
+        found = 0
+        for node in [*self._net.hosts, *self._net.switches]:
+            with network_of(node.pid):
+                found += sum(link["ifname"] != "lo" for link in json.loads(run(["ip", "-json", "link", "show"])))
+        return found
+
     def ended(self) -> str:
         """The first node or switch whose shell, which keeps its namespace, has ended; empty while all run."""
         if self._net is None:

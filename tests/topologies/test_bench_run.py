@@ -59,6 +59,11 @@ def test_a_run_completes(tree: BenchTree, label: str, kind: str) -> None:
     lanes = {(event.port, event.lane) for event in found if isinstance(event, LinkMeasured)}
     assert {("gpu0.cnic0", lane) for lane in (-1, 0, 1, 2, 3)} <= lanes
     assert ("dpu0.front0", -1) in lanes
+    said = [event.text for event in found if isinstance(event, LineLogged)]
+    assert "ending 4 nodes, 2 soft RNICs" in said
+    # A link has two ends, a fabric a bridge in a namespace of its own, and a node its own unless it is a container.
+    left = {"namespace": "6 namespaces, 0 containers", "docker": "2 namespaces, 4 containers"}
+    assert f"removing 10 interfaces, {left[kind]}" in said
     for node in ("client0", "dpu0", "gpu0", "host0"):  # their own software has logged nothing, so the bench does
         assert isinstance(events(folder, node)[-1], NodeStopped)
         assert events(folder, node)[-1].code == 0
