@@ -8,6 +8,7 @@ export class MomentFold {
   constructor() {
     /** By threshold, then by place. @type {Map<string, Map<string, Moment>>} */ this.worst = new Map();
     /** @type {{t: number, stage: string, detail: string}[]} */ this.stages = [];
+    /** What the bench last said while it cleaned up: what it removes, counted. */ this.cleaning = "";
     /** Nodes of the plan, and those that have ended. */ this.planned = 0;
     /** @type {Map<string, number>} */ this.stopped = new Map();
   }
@@ -18,6 +19,7 @@ export class MomentFold {
     switch (event.type) {
       case "run.started": this.planned = event.nodes?.length ?? 0; break;
       case "stage.entered": if (node === "bench") this.stages.push({ t, stage: event.stage, detail: event.detail ?? "" }); break;
+      case "line.logged": if (node === "bench" && (event.severity ?? "info") === "info" && this.stages.at(-1)?.stage === "finalising") this.cleaning = event.text; break;
       case "node.stopped": this.stopped.set(node, event.code); break;
       case "clock.measured": this.#note("lateness p99", node, t, event.p99); break;
       case "wait.measured":

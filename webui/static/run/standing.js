@@ -126,14 +126,14 @@ export class Standing {
 
   /** The clean-up, step by step; of a run that is being cancelled or finalised. */
   #steps() {
-    const { run, model } = this, list = part("steps"), { stages, stopped, planned } = model.moments;
+    const { run, model } = this, list = part("steps"), { stages, stopped, planned, cleaning } = model.moments;
     const from = stages.findIndex((one) => one.stage === "finalising");
     list.hidden = run.state === "queued" || run.state === "finished" || !(run.cancelling || run.state === "finalising");
     if (list.hidden) return;
     const ended = [...stopped.keys()].filter((node) => !node.endsWith("-nic")).length;
     const cleaned = stages.some((one) => one.stage === "cleaned");
     const steps = [["asked to end", Boolean(run.cancelling) || from >= 0], [planned ? `${Math.min(ended, planned)} of ${several(planned, "node")} ended` : "nodes end", planned > 0 && ended >= planned],
-      ["network and processes removed", cleaned], ["log folded", false]];
+      [cleaning || "network and processes removed", cleaned], ["log folded", false]];
     const told = steps.map(([words, done]) => `${done ? "✓" : "…"} ${words}`).join("|");
     if (list.dataset.told === told) return;
     list.dataset.told = told;

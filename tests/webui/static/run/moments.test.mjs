@@ -27,6 +27,14 @@ test("stages of the bench and the nodes that have ended", () => {
   assert.equal(moments.stopped.get("gpu0"), 0);
 });
 
+test("what the bench says while it cleans up, and only then", () => {
+  const says = (text, node = "bench", more = {}) => ["line.logged", { text, ...more }, 0, node];
+  const before = [says("reaped a link"), ["stage.entered", { stage: "finalising" }, 0, "bench"]];
+  assert.equal(fold(...before).cleaning, "");
+  const moments = fold(...before, says("ending 4 nodes"), says("removing 10 interfaces"), says("it is deaf", "bench", { severity: "warning" }), says("bye", "gpu0"));
+  assert.equal(moments.cleaning, "removing 10 interfaces");
+});
+
 test("the request behind a broken expectation", () => {
   const done = (sent, times, more = {}) => ({ sent, times, ended: times.at(-1) ?? sent + 1, error: "", ...more });
   const all = [done(0, [10, 20]), done(5, [40, 43, 90]), done(7, [], { error: "gone" })];
