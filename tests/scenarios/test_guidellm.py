@@ -69,7 +69,7 @@ def benchmarks(program: Path, url: str, out: Path, profile: str, constraint: str
         "--profile", profile, "--constraint", constraint, "--output", f"kind=json,path={out}",
     ]  # fmt: skip
     done = subprocess.run(
-        words, env={**os.environ, "HF_HUB_OFFLINE": "1"}, capture_output=True, text=True, timeout=240, check=False
+        words, env={**os.environ, "HF_HUB_OFFLINE": "1"}, capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, done.stderr[-4000:]
     found: list[dict[str, Any]] = json.loads(out.read_bytes())["benchmarks"]
