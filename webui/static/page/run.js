@@ -104,7 +104,7 @@ function advance(whole = false) {
 
 function captions() {
   const lanes = timeline.lanes(), shown = Math.min(timeline.rows, lanes.length), first = timeline.first(lanes.length);
-  const beside = `on one axis with the GPU${timeline.port ? " and a port's lanes" : ""}`;
+  const beside = `on one axis with the GPU${model.ring.rings.size > 1 ? "s" : ""}${timeline.port ? " and a port's lanes" : ""}`;
   say(part("tl-sub"), lanes.length > shown ? `requests ${first + 1} to ${first + shown} of ${lanes.length}, ${beside}` : lanes.length ? `${several(lanes.length, "request")}, ${beside}` : "");
   /** @type {HTMLButtonElement} */ (part("rows-up")).disabled = first === 0;
   /** @type {HTMLButtonElement} */ (part("rows-down")).disabled = first + shown >= lanes.length;

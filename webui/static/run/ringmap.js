@@ -4,6 +4,7 @@
 
 import { make, say } from "./dom.js";
 import { count } from "./format.js";
+import { label } from "./lanes.js";
 import { paintSlot, palette } from "./paint.js";
 import { STATES } from "./ring.js";
 import { RingPane } from "./ringpane.js";
@@ -22,7 +23,7 @@ export class RingMap {
     this.maps = /** @type {HTMLElement} */ (parts.canvas.parentElement);
     this.box = /** @type {HTMLElement} */ (this.maps.parentElement);
     this.model = model;
-    this.on = { ...on, say: this.#tell.bind(this), changed: () => { this.dirty = true; } };
+    this.on = { ...on, called: this.called.bind(this), say: this.#tell.bind(this), changed: () => { this.dirty = true; } };
     /** Slots of each ring and the GPUs that have one, as the plan has them. */ this.slots = 0;
     /** @type {string[]} */ this.planned = [];
     /** Place in STATES that is shown alone, or -1. */ this.only = -1;
@@ -39,6 +40,9 @@ export class RingMap {
     document.addEventListener("theme", () => { this.dirty = true; this.#paintLegend(); });
     new ResizeObserver(() => { this.dirty = true; }).observe(this.box);
   }
+
+  /** A request as the timeline calls it. @param {number} request */
+  called(request) { return label({ request, name: this.model.tracks.tracks.get(request)?.name ?? "" }); }
 
   /** What the plan says. @param {number} slots Of each ring. @param {string[]} rings */
   plan(slots, rings) {
@@ -93,8 +97,8 @@ export class RingMap {
     if (!words) return;
     tip.replaceChildren(make("b", {}, words[0]), words[1]);
     if (pane.cursor !== null) say(said, words.join(": "));
-    const left = pane.canvas.offsetLeft + x, widest = this.box.clientWidth - 176;
-    tip.style.left = `${Math.min(left + 8, Math.max(0, widest))}px`;
+    const left = pane.canvas.offsetLeft + x + 8, last = this.box.clientWidth - tip.offsetWidth;
+    tip.style.left = `${Math.max(0, Math.min(left, last))}px`;
     tip.style.top = `${pane.canvas.offsetTop + y + 18}px`;
   }
 

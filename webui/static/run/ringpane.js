@@ -31,7 +31,7 @@ export function placeAfter(key, cursor, columns, total, taken) {
 
 export class RingPane {
   /** @param {HTMLCanvasElement} canvas @param {string} name The GPU's node; empty while it is not known.
-   * @param {{say: (pane: RingPane, words: [string, string] | null, x: number, y: number) => void, request: (request: number) => void, changed: () => void}} on */
+   * @param {{say: (pane: RingPane, words: [string, string] | null, x: number, y: number) => void, request: (request: number) => void, called: (request: number) => string, changed: () => void}} on `called` is a request's name. */
   constructor(canvas, name, on) {
     this.canvas = canvas;
     this.name = name;
@@ -68,7 +68,7 @@ export class RingPane {
   /** @param {number} place @returns {[string, string]} */
   #words(place) {
     const slot = this.shown.get(place), of = this.head.isConnected ? ` of ${this.name}` : "";
-    return [`slot ${place}${of}`, slot ? `${slot.state}${slot.state === "empty" ? "" : `, request ${slot.request}`}, since ${span(slot.moved)}, used ${slot.incarnation} ×` : "empty, never used"];
+    return [`slot ${place}${of}`, slot ? `${slot.state}${slot.state === "empty" ? "" : `, ${this.on.called(slot.request)}`}, since ${span(slot.moved)}, used ${slot.incarnation} ×` : "empty, never used"];
   }
 
   /** @param {number | null} place */

@@ -16,7 +16,7 @@ export function taken(panes) {
 }
 
 export class SlotTable {
-  /** @param {HTMLElement} box What the table stands in. @param {{panes: import("./ringpane.js").RingPane[]}} map */
+  /** @param {HTMLElement} box What the table stands in. @param {{panes: import("./ringpane.js").RingPane[], called: (request: number) => string}} map */
   constructor(box, map) {
     this.map = map;
     this.seen = "";
@@ -35,6 +35,6 @@ export class SlotTable {
     this.seen = seen;
     this.caption.textContent = `Slots on the map that hold a request: ${count(rows.length)}${shown.length < rows.length ? `, the first ${MOST} of them` : ""}`;
     this.body.replaceChildren(...shown.map(({ ring, slot, state, request, moved }) => make("tr", {}, make("td", {}, ring), make("th", { scope: "row" }, `${slot}`),
-      make("td", {}, state), make("td", {}, `${request}`), make("td", {}, span(moved)))));
+      make("td", {}, state), make("td", {}, this.map.called(request)), make("td", {}, span(moved)))));
   }
 }
