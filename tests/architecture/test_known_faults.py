@@ -70,7 +70,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "B12 noise on quiet links": ("topologies/test_capture.py::test_an_idle_link_is_silent",),
     "B14 big frames are dropped": (
         "topologies/test_fabric.py::test_a_full_size_datagram_crosses_the_compute_fabric_unfragmented",
-        "topologies/test_lanes.py::test_full_frames_pass_and_longer_ones_do_not",
+        "topologies/test_lane_traffic.py::test_full_frames_pass_and_longer_ones_do_not",
     ),
     "B15 ends disagree on the MTU": ("topologies/test_fabric.py::test_a_link_that_is_not_as_planned_is_named",),
     # Shaping, queues, fidelity
@@ -82,7 +82,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "C6 setting one thing resets others": ("topologies/test_lanes.py::test_setting_one_thing_keeps_the_others",),
     "C8 quantum is big": ("topologies/test_lanes.py::test_the_kernel_does_not_complain_about_a_quantum",),
     "C9 a burst of a second at line rate": (
-        "topologies/test_lanes.py::test_a_short_probe_arrives_at_the_set_rate",
+        "topologies/test_lane_traffic.py::test_a_short_probe_arrives_at_the_set_rate",
         "emulators/test_rnic.py::test_the_uplink_is_never_faster_than_its_rate",
     ),
     "C11 a delay is counted twice": (
@@ -90,9 +90,11 @@ ROWS: dict[str, tuple[str, ...]] = {
         "testbed/clocks/test_front_network.py::test_a_message_takes_both_ports_and_the_delay",
     ),
     "C12 latency cuts bandwidth": ("testbed/network/test_wires.py::test_latency_does_not_change_the_rate",),
-    "C14 a class filter misses traffic": ("topologies/test_lanes.py::test_frames_that_no_level_marks_are_shaped_too",),
+    "C14 a class filter misses traffic": (
+        "topologies/test_lane_traffic.py::test_frames_that_no_level_marks_are_shaped_too",
+    ),
     "C15 a mark is lost between namespaces": (
-        "topologies/test_lanes.py::test_a_priority_set_in_a_node_does_not_choose_the_lane",
+        "topologies/test_lane_traffic.py::test_a_priority_set_in_a_node_does_not_choose_the_lane",
     ),
     "C17 a busy host fails the test": (
         "testbed/experiment/test_summary.py::test_an_invalid_fidelity_is_an_error_and_not_a_failure",

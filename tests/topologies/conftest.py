@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import secrets
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from testbed.experiment.plan import Plan
+from testbed.network.lanes import LaneTable
+from topologies.fabric import Fabric
+from topologies.naming import Names
 
 sys.path.insert(0, str(Path(__file__).parent))  # tests are imported by path; these are their shared modules
 
@@ -35,3 +38,33 @@ def unchanged_host(label: str) -> Iterator[None]:
     yield
     left = host_state.differences(before, label)
     assert not left, "\n".join(["left behind or changed:", *left])
+
+
+@pytest.fixture
+def build(label: str, unchanged_host: None) -> Iterator[Callable[..., Fabric]]:
+    """Builds the demo's network with this lane table, MTU or other changes, in place of the one before."""
+    made: list[Fabric] = []
+
+    def make(table: LaneTable | None = None, mtu: int = 4200, **changes: object) -> Fabric:
+        for other in made:
+            other.tear_down()
+        plan = bench_plans.demo_plan(label, fabrics=bench_plans.fabrics(mtu, lanes=table), **changes)
+        fabric = Fabric(plan, Names(plan), {}, lambda _pid, _what: None)
+        made.append(fabric)
+        fabric.build()
+        return fabric
+
+    yield make
+    for fabric in made:
+        fabric.tear_down()
+
+
+@pytest.fixture
+def fabric(demo_plan: Plan, unchanged_host: None) -> Iterator[Fabric]:
+    """The demo's network."""
+    made = Fabric(demo_plan, Names(demo_plan), {}, lambda _pid, _what: None)
+    try:
+        made.build()
+        yield made
+    finally:
+        made.tear_down()

@@ -9,7 +9,6 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import bench_plans
@@ -22,22 +21,10 @@ from scapy.utils import rdpcap
 from emulators.capture import Capture, real_minus_monotonic
 from testbed.events.fidelity_events import CaptureFinished
 from testbed.events.log import read_log
-from testbed.experiment.plan import Plan
 from topologies.fabric import Fabric, SwitchPort
 from topologies.namespaces import network_of
-from topologies.naming import Names
 
 pytestmark = [pytest.mark.root, pytest.mark.usefixtures("unchanged_host")]
-
-
-@pytest.fixture
-def fabric(demo_plan: Plan) -> Iterator[Fabric]:
-    made = Fabric(demo_plan, Names(demo_plan), {}, lambda _pid, _what: None)
-    try:
-        made.build()
-        yield made
-    finally:
-        made.tear_down()
 
 
 def port(fabric: Fabric) -> SwitchPort:

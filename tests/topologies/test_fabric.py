@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,16 +18,6 @@ from topologies.probe import probe
 from topologies.programs import ProgramFailed, run
 
 pytestmark = [pytest.mark.root, pytest.mark.usefixtures("unchanged_host")]
-
-
-@pytest.fixture
-def fabric(demo_plan: Plan) -> Iterator[Fabric]:
-    made = Fabric(demo_plan, Names(demo_plan), {}, lambda _pid, _what: None)
-    try:
-        made.build()
-        yield made
-    finally:
-        made.tear_down()
 
 
 ECHO = """
