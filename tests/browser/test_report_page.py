@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
 from testbed.events import schema
 from testbed.experiment.paper import Ours, beside, bundled_papers
@@ -16,6 +16,7 @@ from testbed.experiment.spec import Bound
 from testbed.experiment.summary import fold_trial, summarise
 from testbed.metrics.fold import Folding
 from testbed.metrics.timeline import TimelineFold
+from tests.browser.conftest import fits
 from tests.testbed.experiment.test_report_agentic import FACTS
 from tests.testbed.metrics.agentic_stories import agentic_run
 from tests.testbed.metrics.stories import MS, Story, serve, started
@@ -64,18 +65,18 @@ def agents_file(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("width", [1440, 390])
 def test_the_report_is_whole_accessible_and_alone(chromium: Browser, page_file: Path, scheme: str, width: int) -> None:
     page = opened(chromium, page_file, scheme, width)
-    assert page.locator("h1").inner_text() == "A run"
-    assert page.get_by_text("Degraded").is_visible()
-    assert page.locator("svg.pic").count() == 2
+    expect(page.locator("h1")).to_have_text("A run")
+    expect(page.get_by_text("Degraded")).to_be_visible()
+    expect(page.locator("svg.pic")).to_have_count(2)
     page.close()
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1440), ("dark", 390)])
 def test_a_report_of_agents_is_too(chromium: Browser, agents_file: Path, scheme: str, width: int) -> None:
     page = opened(chromium, agents_file, scheme, width)
-    assert page.get_by_role("heading", name="Agents and KV traffic").is_visible()
-    assert page.locator("svg.meter").count() == 5
-    assert page.get_by_text("Thirteen steps").count() == 0
+    expect(page.get_by_role("heading", name="Agents and KV traffic")).to_be_visible()
+    expect(page.locator("svg.meter")).to_have_count(5)
+    expect(page.get_by_text("Thirteen steps")).to_have_count(0)
     page.close()
 
 
@@ -90,7 +91,7 @@ def opened(chromium: Browser, page_file: Path, scheme: str, width: int) -> Page:
     page.goto(page_file.as_uri())
     assert complaints == []
     assert fetched == [page_file.as_uri()]
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    fits(page)
     found = Axe().run(page)
     assert found.violations_count == 0, found.generate_report()
     return page

@@ -16,13 +16,12 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 from testbed.command.places import EXPERIMENTS
-from tests.browser.conftest import Console, Visit, looplane
+from tests.browser.conftest import Console, Visit, fits, is_whole, looplane
 
 pytestmark = [pytest.mark.browser, pytest.mark.root]
 
 SCRIPT = "<script>window.broken=1</script>"
 """Known fault F11: whatever a client, a node or a log writes stays text."""
-TEXTS_WAIT_MS = 20_000
 SIMULATIONS_AT_ONCE = max(1, (os.cpu_count() or 1) - 1)
 BLINK, DUALPATH, BROKEN = "20261101-100000-b11b00", "20261101-100001-d0a100", "20261101-100002-bad000"
 
@@ -104,12 +103,12 @@ def broken(console: Console) -> str:
 def opened(visit: Visit, run_id: str, query: str = "", **options: Any) -> Page:
     """The page of a finished run, once it has everything. The console takes up a folder within a few seconds."""
     page = visit("/runs", **options)
-    for _ in range(40):
+    for _ in range(120):
         if page.request.get(f"/runs/{run_id}").ok:
             break
         page.wait_for_timeout(500)
     page.goto(f"/runs/{run_id}{query}")
-    page.wait_for_function("() => window.looplane?.verdict.stream.state === 'ended'", timeout=TEXTS_WAIT_MS)
+    is_whole(page)
     return page
 
 
@@ -130,12 +129,10 @@ def test_f11_scripts_of_clients_nodes_and_logs_stay_text(visit: Visit, blink: st
     story = page.locator("#story")
     expect(story.locator(".said")).to_contain_text(SCRIPT)
     expect(story.locator("h3").first).to_contain_text(SCRIPT)
-    box = page.locator("#tl-canvas").bounding_box()
-    assert box is not None
     x = page.evaluate(
         "() => { const { timeline } = looplane; return timeline.xOf(timeline.lanes()[0].tokens[0] + 1e5); }"
     )
-    page.mouse.move(box["x"] + x, box["y"] + 34)
+    page.locator("#tl-canvas").hover(position={"x": x, "y": 34})
     expect(page.locator("#tl-tip")).to_contain_text("token 1 “<script>")
     log = page.locator("#log")
     expect(log).to_contain_text(SCRIPT)
@@ -207,9 +204,8 @@ def test_charts_follow_what_was_logged_and_share_the_timelines_axis(visit: Visit
     page = opened(visit, dualpath)
     charts = page.locator("#plots figure")
     expect(charts.first.locator("canvas")).to_be_visible()
-    titles = page.locator("#plots figcaption b").all_inner_texts()
-    assert "Storage reads by node" in titles
-    assert "Read queues" in titles
+    for title in ("Storage reads by node", "Read queues"):
+        expect(page.locator("#plots figcaption b").get_by_text(title, exact=True)).to_be_visible()
     page.get_by_text("Choose charts").click()
     page.get_by_role("checkbox", name="Gaps between tokens, ms").check()
     page.get_by_role("checkbox", name="Read queues, tokens").uncheck()
@@ -220,22 +216,22 @@ def test_charts_follow_what_was_logged_and_share_the_timelines_axis(visit: Visit
     page.get_by_text("Choose charts").click()
     # A stretch drawn on a chart is the timeline's, and the other way round; so is the cursor.
     over = page.locator('[data-chart="snic"] .u-over')
-    over.scroll_into_view_if_needed()
+    wide = over.evaluate("node => node.clientWidth")
+    over.hover(position={"x": wide * 0.25, "y": 20})
     box = over.bounding_box()
     assert box is not None
-    page.mouse.move(box["x"] + box["width"] * 0.25, box["y"] + 20)
     page.mouse.down()
     page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + 20, steps=4)
     page.mouse.up()
+    page.wait_for_url("**from=*")
     start, end = moment(page)
     assert 0 < start < end
-    page.wait_for_url("**from=*")
-    box = over.bounding_box()  # an axis with longer words is wider
-    assert box is not None
-    page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + 20)
-    page.wait_for_function("() => looplane.timeline.cursor !== null")
-    cursor = page.evaluate("() => looplane.timeline.cursor")
-    assert abs(cursor - (start + end) / 2) < (end - start) * 0.02
+    wide = over.evaluate("node => node.clientWidth")  # an axis with longer words is wider
+    over.hover(position={"x": wide * 0.5, "y": 20})
+    page.wait_for_function(
+        "([middle, near]) => Math.abs((looplane.timeline.cursor ?? -1e18) - middle) < near",
+        arg=[(start + end) / 2, (end - start) * 0.02],
+    )
     page.locator("#tl-canvas").focus()
     page.keyboard.press("0")
     page.wait_for_function("() => looplane.timeline.view.start < 0")
@@ -243,10 +239,10 @@ def test_charts_follow_what_was_logged_and_share_the_timelines_axis(visit: Visit
     page.wait_for_function("end => [...looplane.charts.shown.values()][0].plot.scales.x.max > end", arg=end)
     # The choice is in the link; a run that logs no reads offers none.
     page.reload()
-    expect(page.locator('[data-chart="itl"]')).to_be_visible(timeout=TEXTS_WAIT_MS)
+    expect(page.locator('[data-chart="itl"]')).to_be_visible()
     other = opened(visit, blink)
-    assert "Storage reads by node" not in other.locator("#charts-menu").inner_text()
-    assert "Batch" in other.locator("#plots").inner_text()
+    expect(other.locator("#plots")).to_contain_text("Batch")
+    expect(other.locator("#charts-menu")).not_to_contain_text("Storage reads by node")
 
 
 def test_trials_keep_the_view(visit: Visit, console: Console) -> None:
@@ -261,7 +257,7 @@ def test_trials_keep_the_view(visit: Visit, console: Console) -> None:
     assert "from=1000" in page.url
     assert "charts=tokens" in page.url
     expect(rows.nth(1)).to_have_attribute("aria-current", "true")
-    page.wait_for_function("() => window.looplane?.verdict.stream.state === 'ended'")
+    is_whole(page)
     assert [round(one / 1e3) for one in moment(page)] == [1000, 90000]
 
 
@@ -281,11 +277,11 @@ def test_a_run_is_watched_from_the_queue_to_its_end(page_as: Visit) -> None:
     """Started here, seen live, and all of its files and figures are there when it ends."""
     page = page_as("runner")
     launched(page)
-    expect(page.locator("#outcome")).to_have_text("Passed", timeout=90_000)
+    expect(page.locator("#outcome")).to_have_text("Passed")
     expect(page.locator("#figures")).to_contain_text("n = ")
     expect(page.locator("#state")).to_have_text("Finished")
-    expect(page.locator("#files")).to_contain_text("Report", timeout=15_000)
-    expect(page.locator("#evidence")).to_contain_text("By each tool's definitions", timeout=15_000)
+    expect(page.locator("#files")).to_contain_text("Report")
+    expect(page.locator("#evidence")).to_contain_text("By each tool's definitions")
     with page.expect_download() as download:
         page.get_by_role("link", name="All as zip").click()
     assert Path(download.value.path()).read_bytes()[:2] == b"PK"
@@ -307,7 +303,7 @@ def test_a_waiting_run_says_its_place_and_one_that_never_started_is_not_judged(p
     page = page_as("runner")
     long = "workload.requests = 6000\nworkload.arrivals.rate_per_s = 40"
     running = [launched(page, long) for _ in range(SIMULATIONS_AT_ONCE)]
-    expect(page.locator("#state")).to_contain_text("Running", timeout=30_000)
+    expect(page.locator("#state")).to_contain_text("Running")
     launched(page)
     expect(page.locator("#state")).to_have_text("Queued")
     expect(page.locator("#state-words")).to_contain_text("in the queue")
@@ -321,7 +317,7 @@ def test_a_waiting_run_says_its_place_and_one_that_never_started_is_not_judged(p
         page.goto(f"/runs/{run_id}")
         page.get_by_role("button", name="Cancel run…").click()
         page.get_by_role("button", name="Cancel run", exact=True).click()
-        expect(page.locator("#outcome")).to_have_text("Cancelled", timeout=30_000)
+        expect(page.locator("#outcome")).to_have_text("Cancelled")
 
 
 @pytest.mark.parametrize(("theme", "widths"), [("light", (390, 360)), ("dark", (1440,))])
@@ -335,6 +331,6 @@ def test_the_page_is_accessible_and_fits_every_width(
     expect(page.locator("#story")).to_be_visible()
     for width in widths:
         page.set_viewport_size({"width": width, "height": 900})
-        page.wait_for_function("() => document.documentElement.scrollWidth <= innerWidth")
+        fits(page)
     found = Axe().run(page)
     assert not found.response["violations"], found.generate_report()
