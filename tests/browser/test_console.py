@@ -231,9 +231,9 @@ def test_a_request_tells_its_story_by_keyboard_alone(finished: Callable[..., tup
     page, _ = finished()
     page.locator("#tl-canvas").focus()
     page.keyboard.press("j")
-    expect(page.locator("#sel")).to_contain_text("r0001")
+    expect(page.locator("#sel")).to_contain_text("request-00000")
     page.keyboard.press("ArrowDown")
-    expect(page.locator("#sel")).to_contain_text("r0002")
+    expect(page.locator("#sel")).to_contain_text("request-00001")
     page.keyboard.press("Enter")
     story = page.locator("#story")
     expect(story.locator("tbody tr")).to_have_count(13)
@@ -262,14 +262,14 @@ def test_a_request_tells_its_story_by_keyboard_alone(finished: Callable[..., tup
 def test_a_link_keeps_request_and_view(finished: Callable[..., tuple[Page, str]], visit: Visit) -> None:
     page, _ = finished()
     page.locator("#tl-canvas").click(position={"x": 600, "y": 24 + 16 * 3 + 8})
-    expect(page.locator("#sel")).to_contain_text("r0004")
+    expect(page.locator("#sel")).to_contain_text("request-00003")
     page.get_by_role("button", name="Zoom in").click()
     page.wait_for_function(
         "() => +new URL(location.href).searchParams.get('from') === Math.round(looplane.timeline.view.start / 1e3)"
     )
     view = known(page, "[timeline.view.start, timeline.view.end]")
     other = visit(page.url.split("/", 3)[3].join(["/", ""]))
-    expect(other.locator("#sel")).to_contain_text("r0004")
+    expect(other.locator("#sel")).to_contain_text("request-00003")
     is_whole(other)
     assert known(other, "[timeline.view.start, timeline.view.end]") == pytest.approx(view, abs=2000)
 
@@ -278,7 +278,7 @@ def test_hovering_names_the_token_under_the_pointer(finished: Callable[..., tupl
     page, _ = finished()
     x = known(page, "timeline.xOf(timeline.lanes()[0].tokens[1])")
     page.locator("#tl-canvas").hover(position={"x": x + 1, "y": 24 + 8})
-    expect(page.locator("#tl-tip")).to_contain_text("r0001 at")
+    expect(page.locator("#tl-tip")).to_contain_text("request-00000 at")
     expect(page.locator("#tl-tip")).to_contain_text("token")
 
 

@@ -12,7 +12,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 from testbed.command.places import EXPERIMENTS
-from tests.browser.conftest import Console, Visit, looplane
+from tests.browser.conftest import Console, Visit, fits, is_whole, looplane
 
 pytestmark = [pytest.mark.browser, pytest.mark.root]
 
@@ -30,7 +30,7 @@ def two_rings(console: Console) -> str:
 def opened(visit: Visit, run: str, **options: Any) -> Page:
     """The run's page, with everything of it folded and the maps drawn."""
     page = visit(f"/runs/{run}", **options)
-    page.wait_for_function("() => window.looplane?.verdict.stream.state === 'ended'")
+    is_whole(page)
     expect(page.locator(".ringm canvas")).to_have_count(2)
     return page
 
@@ -73,7 +73,7 @@ def test_slots_by_keyboard_and_as_a_table(visit: Visit, two_rings: str) -> None:
 
 def test_two_maps_fit_a_narrow_screen(visit: Visit, two_rings: str) -> None:
     page = opened(visit, two_rings, width=390, theme="dark")
-    page.wait_for_function("() => document.scrollingElement.scrollWidth <= innerWidth")
+    fits(page)
     for place in range(2):
         box = page.locator(".ringm canvas").nth(place).bounding_box()
         assert box is not None

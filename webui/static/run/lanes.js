@@ -146,8 +146,8 @@ function readingOf(turn, end) {
   return { start: turn.stages[place].t, end: Math.min(end, turn.stages[place + 1]?.t ?? end), path: turn.path };
 }
 
-/** The lane's short name: the server's number where there is one. @param {Lane} lane */
-export function label(lane) { return lane.request === null ? lane.name : `r${String(lane.request).padStart(4, "0")}`; }
+/** The lane's name, as the log has it: what the client calls the request, else the server's number. @param {{request: number | null, name: string}} lane */
+export function label(lane) { return lane.name || `request ${lane.request}`; }
 
 /** How far a request is, in a few words. @param {Lane} lane */
 export function standing(lane) {
@@ -170,11 +170,11 @@ export function readingWords({ path }) {
   return path === "prefill" ? "reading, PE path" : path === "decode" ? "reading, DE path" : path === "split" ? "reading, both paths" : "reading";
 }
 
-/** The request that `text` names best: by its number, its whole name, the beginning of one, a part of one. @param {Lane[]} lanes @param {string} text @returns {Lane | null} */
+/** The request that `text` names best: by its number (as the log has it: 3 or request 3), its whole name, the beginning of one, a part of one. @param {Lane[]} lanes @param {string} text @returns {Lane | null} */
 export function laneNamed(lanes, text) {
   const wanted = text.trim().toLowerCase();
   if (!wanted) return null;
-  const number = /^r?0*(\d+)$/.exec(wanted)?.[1];
+  const number = /^(?:r|request )?0*(\d+)$/.exec(wanted)?.[1];
   return (number && lanes.find((lane) => String(lane.request) === number)) || lanes.find((lane) => lane.name.toLowerCase() === wanted)
     || lanes.find((lane) => lane.name.toLowerCase().startsWith(wanted)) || lanes.find((lane) => lane.name.toLowerCase().includes(wanted)) || null;
 }

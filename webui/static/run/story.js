@@ -120,7 +120,7 @@ export class Story {
       try { await navigator.clipboard.writeText(JSON.stringify(tale, null, 1)); copy.textContent = "Copied"; } catch { copy.textContent = "The browser does not allow it"; }
       setTimeout(() => { copy.textContent = "Copy as JSON"; }, 2000);
     });
-    return make("div", { class: "storybar" }, make("h3", {}, lane.request === null ? lane.name : `${label(lane)}${lane.name ? `, ${lane.name}` : ""}`), make("span", { class: "sp" }),
+    return make("div", { class: "storybar" }, make("h3", {}, lane.name && lane.request !== null ? `${lane.name}, request ${lane.request} at the front end` : label(lane)), make("span", { class: "sp" }),
       button("Previous", () => this.on.step(-1)), button("Next", () => this.on.step(1)), copy, button("Close", () => this.on.close()));
   }
 

@@ -1,7 +1,7 @@
 // Lanes that are made anew one by one are the lanes that are made all at once; reading, finding, whereabouts.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { LaneBook, laneNamed, whereabouts } from "../../../../webui/static/run/lanes.js";
+import { LaneBook, label, laneNamed, whereabouts } from "../../../../webui/static/run/lanes.js";
 import { ExchangeFold } from "../../../../webui/static/run/latency.js";
 import { TrackFold } from "../../../../webui/static/run/requests.js";
 import { TurnFold } from "../../../../webui/static/run/turns.js";
@@ -76,6 +76,12 @@ test("reading lasts from its stage to the next, by the chosen path", () => {
   assert.deepEqual([whereabouts(lane, 8), whereabouts(lane, 10), whereabouts(lane, -1)], ["queued", "reading, DE path", "not sent yet"]);
 });
 
+test("a lane is called what the log calls it: by the client's name, else by the server's number", () => {
+  assert.equal(label({ request: 3, name: "request-00002" }), "request-00002");
+  assert.equal(label({ request: null, name: "a0001.t002" }), "a0001.t002");
+  assert.equal(label({ request: 3, name: "" }), "request 3");
+});
+
 test("nothing to read is no reading", () => {
   const { take, book } = folds();
   take({ t: 0, node: "c", seq: 0, type: "request.sent", name: "a.t1", scheduled: 0, prompt_tokens: 1, max_tokens: 1 });
@@ -89,6 +95,7 @@ test("a request is found by number, name, beginning or part", () => {
   const found = (text) => laneNamed(lanes, text)?.name;
   assert.equal(found("17"), "request-00003");
   assert.equal(found(" R0007 "), "request-00017");
+  assert.equal(found("request 17"), "request-00003");
   assert.equal(found("request-00017"), "request-00017");
   assert.equal(found("a0001"), "a0001.t002");
   assert.equal(found("t002"), "a0001.t002");
