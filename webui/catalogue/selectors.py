@@ -18,6 +18,7 @@ from testbed.experiment.spec import Spec
 from webui.accounts.callers import Caller
 from webui.benches.needs import Offer, lacking
 from webui.benches.situation import bench_places, needs_of
+from webui.catalogue.subjects import subjects_of
 from webui.runs.access import runs_readable
 from webui.runs.models import Backend, Run
 from webui.runs.specs import SpecFacts, facts_of
@@ -38,6 +39,8 @@ class Experiment:
     """It holds an emulation against what it should be, so the simulated clock cannot answer it."""
     simulated_only: tuple[str, ...] = ()
     """What of it no emulation has."""
+    subjects: tuple[str, ...] = ()
+    """Slugs of webui.catalogue.subjects."""
     fault: str = ""
     """Why it cannot be read; then there are no facts."""
 
@@ -77,6 +80,11 @@ class Experiment:
     def file(self) -> str:
         """As the command line takes it."""
         return f"fixtures/experiments/{self.name}.toml"
+
+    def says(self, text: str) -> bool:
+        """Whether every word of `text` is in what its card shows, in whatever case."""
+        told = " ".join([self.name, self.question, self.about, *self.systems]).casefold()
+        return all(word in told for word in text.casefold().split())
 
     @property
     def group(self) -> str:
@@ -123,7 +131,7 @@ def _read(name: str, path: Path, _changed: int) -> Experiment:
     except SpecError as fault:
         return Experiment(name, text, None, fault=str(fault))
     judged = any(metric.startswith("fidelity.") for metric in spec.expect) or bool(spec.hardware.interfaces())
-    return Experiment(name, text, facts_of(spec), judged, _models_only(spec))
+    return Experiment(name, text, facts_of(spec), judged, _models_only(spec), subjects_of(spec))
 
 
 def _models_only(spec: Spec) -> tuple[str, ...]:

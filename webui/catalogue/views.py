@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlencode
+
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
@@ -10,6 +12,7 @@ from webui.accounts.callers import caller_of
 from webui.catalogue import selectors
 from webui.catalogue.answers import last_answers
 from webui.catalogue.doctor import doctor_report
+from webui.catalogue.subjects import SUBJECTS
 from webui.runs import selectors as run_selectors
 from webui.runs.listing import Asked, run_page
 from webui.runs.models import Run
@@ -22,20 +25,24 @@ HERE = "here-now"
 
 @require_safe
 def experiments(request: HttpRequest) -> HttpResponse:
-    """Cards that ask a question and show their last answer; the doctor; recent runs."""
+    """Cards that ask a question and show their last answer, those that are asked for; the doctor; recent runs."""
     caller = caller_of(request)
     found = selectors.experiment_list()
-    groups = sorted({one.group for one in found})
     offers = selectors.offers_now()
     here = [one for one in found if selectors.runs_here(one, offers)]
-    group = request.GET.get("group", "")
-    chosen = here if group == HERE else [one for one in found if not group or one.group == group]
+    group, subject, text = (request.GET.get(name, "")[:80] for name in ("group", "subject", "text"))
+    of_group = here if group == HERE else [one for one in found if not group or one.group == group]
+    chosen = [one for one in of_group if (not subject or subject in one.subjects) and one.says(text)]
     answers = last_answers(caller=caller, experiments=[one.name for one in chosen])
     context = {
         "section": "experiments",
         "cards": [{"experiment": one, "told": answers.get(one.name)} for one in chosen],
-        "groups": [(name, sum(one.group == name for one in found)) for name in groups],
+        "groups": [(name, sum(one.group == name for one in found)) for name in sorted({one.group for one in found})],
         "group": group,
+        "subject": subject,
+        "subjects": [(one, sum(one.slug in card.subjects for card in of_group)) for one in SUBJECTS],
+        "text": text,
+        "kept": urlencode({name: value for name, value in (("subject", subject), ("text", text)) if value}),
         "here": HERE,
         "here_count": len(here),
         "benches": selectors.bench_rows(caller=caller),

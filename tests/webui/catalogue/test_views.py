@@ -17,6 +17,7 @@ from webui.catalogue import doctor, selectors
 from webui.catalogue.answers import answer_of
 from webui.catalogue.commands import curl_line, remote_line, shell_line
 from webui.catalogue.launch_views import BLANK
+from webui.catalogue.subjects import SUBJECTS
 from webui.runs.models import Run
 from webui.runs.specs import read_spec
 from webui.runs.states import Outcome, State
@@ -37,6 +38,31 @@ def test_every_shipped_experiment_is_a_card_with_its_question(logged_in: Client)
         assert not one.fault, one
         assert f"/experiments/{one.name}" in page
     assert "Does every part work?" in page
+
+
+def cards(page: str) -> list[str]:
+    return re.findall(r'<h2><a href="/experiments/([^"]+)"', page)
+
+
+def test_cards_are_found_by_words_subject_and_group_together(logged_in: Client) -> None:
+    def shown(**asked: str) -> set[str]:
+        return set(cards(text(logged_in.get("/experiments", asked))))
+
+    assert shown(text="PCIe qos") == {"dualpath/pcie-qos"}
+    failing = {one.name for one in selectors.experiment_list() if "failures" in one.subjects}
+    assert shown(subject="failures") == failing == {"blink/recovery", "dualpath/failure"}
+    assert shown(subject="failures", group="blink") == {"blink/recovery"}
+    assert shown(subject="failures", group="blink", text="no such words") == set()
+    page = text(logged_in.get("/experiments", {"subject": "failures", "text": '"><i>'}))
+    assert "No experiment fits" in page
+    assert '"><i>' not in page
+    assert "?group=blink&amp;subject=failures&amp;text=%22%3E%3Ci%3E" in page  # chips keep what was asked
+
+
+def test_every_subject_has_experiments_and_none_has_all() -> None:
+    found = selectors.experiment_list()
+    for subject in SUBJECTS:
+        assert 0 < sum(subject.slug in one.subjects for one in found) < len(found), subject.slug
 
 
 def test_a_card_shows_its_last_answer(logged_in: Client, make_run: Callable[..., Run]) -> None:

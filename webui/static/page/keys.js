@@ -1,5 +1,5 @@
 // @ts-check
-// Keys of every page: / to the search field, ? for help, j and k through rows. Fields keep their own keys.
+// Keys of every page: / to the page's own search field, else to that of all runs, ? for help, j and k through rows. Fields keep their own keys.
 
 const inField = (/** @type {EventTarget | null} */ target) => target instanceof HTMLElement
   && (target.matches("input, select, textarea") || target.isContentEditable);
@@ -7,7 +7,7 @@ const inField = (/** @type {EventTarget | null} */ target) => target instanceof 
 addEventListener("keydown", (event) => {
   if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || inField(event.target)) return;
   if (event.key === "/") {
-    const field = /** @type {HTMLInputElement | null} */ (document.querySelector("[data-search]"));
+    const field = /** @type {HTMLInputElement | null} */ (document.querySelector("main [data-search]") ?? document.querySelector("[data-search]"));
     if (field) { event.preventDefault(); field.focus(); field.select(); }
   } else if (event.key === "?") {
     const help = /** @type {HTMLDialogElement | null} */ (document.querySelector("dialog#help"));
