@@ -34,10 +34,6 @@ class LaunchWindow:
         """Launches that still have room."""
         return self.limit - self.used
 
-    def has_room(self, prefills: int) -> bool:
-        """Whether `prefills` prefills and the decode step after them have room (third condition of a pause)."""
-        return self.left >= prefills + 1
-
     def take(self) -> int:
         """Counts one launch; returns how many the window has had with it. Raises `WindowExhausted`."""
         if not self.left:

@@ -6,7 +6,6 @@ between two kept ones the share is known to within one part in `KEPT - 1`. Pure.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -20,16 +19,6 @@ class Samples(msgspec.Struct, frozen=True):
 
     n: int
     values: tuple[float, ...]
-
-    def share_at(self, value: float) -> float:
-        """The share of the values that are at most `value`, exact where nothing was left out, else within 1 / KEPT."""
-        if not self.values:
-            return 0.0
-        kept = bisect_right(self.values, value)
-        if kept == len(self.values):
-            return 1.0
-        # A kept value stands for its rank; the first of them is the smallest of all, so below it there is nothing.
-        return 0.0 if kept == 0 else (rank(kept - 1, self.n, len(self.values)) + 1) / self.n
 
     def steps(self) -> list[tuple[float, float]]:
         """The curve: (value, share of all values that are at most this), rising."""

@@ -7,7 +7,7 @@ the moment at which its write was acknowledged: hits of blocks that are on no di
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from testbed.dualpath.blocks import ROOT
 
@@ -35,12 +35,6 @@ class TrieOfBlocks:
             raise ValueError(f"block {block:016x} below {parent:016x}: it stands below {known:016x}")
         self._parents[block] = parent
         self._children.setdefault(parent, set()).add(block)
-
-    def add_path(self, blocks: Sequence[int], parent: int = ROOT) -> None:
-        """`blocks` are persisted, each below the one before it."""
-        for block in blocks:
-            self.add(block, parent)
-            parent = block
 
     def remove(self, block: int) -> None:
         """`block` is on no disk any more; what is below it cannot be hit until it is back. Raises KeyError."""

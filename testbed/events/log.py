@@ -11,7 +11,7 @@ This file knows files and lines; it does not know what any event means. Architec
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from stat import S_ISREG
 from typing import NamedTuple
@@ -334,13 +334,6 @@ def tail(folder: Path | str, cursor: Cursor = START, limit: int = 4 * MIB) -> tu
                 where = f"{node}{SUFFIX} from byte {cursor.offsets.get(node, 0)}"
                 raise BadRecord(where, number, str(fault)) from fault
     return records, after
-
-
-def write_log(folder: Path | str, node: str, events: Iterable[tuple[Nanoseconds, Event]]) -> None:
-    """Appends `events` to the file of `node` in `folder`."""
-    with EventWriter(Path(folder) / f"{node}{SUFFIX}", node) as writer:
-        for t, event in events:
-            writer.write(t, event)
 
 
 def _news(folder: Path, cursor: Cursor) -> list[tuple[str, Path, int, int]]:

@@ -75,11 +75,6 @@ def _check_row(name: str, row: Sequence[float], length: int) -> None:
         raise ValueError(f"{name} must be positive milliseconds")
 
 
-def parse_profile(data: bytes, file: str) -> Profile:
-    """A profile from the bytes of its TOML file; `file` is its name for errors. Raises `ProfileError`."""
-    return profiles.parse(data, file, Profile)
-
-
 def read_profile(name: str, folder: Path = PROFILES) -> Profile:
     """Reads `name` from `folder` (at construction time, outside machines). Raises `ProfileError`."""
     return profiles.read(folder / name, Profile)

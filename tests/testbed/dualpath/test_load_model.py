@@ -8,8 +8,8 @@ from typing import NamedTuple
 import pytest
 
 from testbed.dualpath.bounds import CROSSINGS, SNICS, Cluster, Resource, loads, window
-from testbed.dualpath.load_model import LoadModel
 from testbed.dualpath.read_paths import TurnShape, bytes_by_resource
+from tests.testbed.dualpath.load_model import LoadModel
 
 FULL = 0.98
 """From this load on a resource is saturated; beside a bound loads are 2 to 13 % away from 1."""

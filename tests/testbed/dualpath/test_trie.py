@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.dualpath.blocks import block_ids
-from testbed.dualpath.trie import TrieOfBlocks
+from testbed.dualpath.trie import ROOT, TrieOfBlocks
 from testbed.serving.turns import TokenRun
 
 TOKENS = 4
@@ -18,11 +20,17 @@ def ids(tokens: list[int]) -> tuple[int, ...]:
     return block_ids([TokenRun(token, place, 1) for place, token in enumerate(tokens[:whole])], TOKENS)
 
 
+def add_path(trie: TrieOfBlocks, blocks: tuple[int, ...]) -> None:
+    """Each below the one before it."""
+    for parent, block in pairwise((ROOT, *blocks)):
+        trie.add(block, parent)
+
+
 @given(st.lists(prompts, max_size=8), prompts)
 def test_a_hit_is_the_longest_common_prefix_in_whole_blocks(stored: list[list[int]], asked: list[int]) -> None:
     trie = TrieOfBlocks()
     for prompt in stored:
-        trie.add_path(ids(prompt))
+        add_path(trie, ids(prompt))
     common = 0
     for prompt in stored:
         same = 0
@@ -50,7 +58,7 @@ def test_blocks_may_be_written_in_any_order_and_a_hole_ends_the_hit() -> None:
 
 def test_places_in_the_trie() -> None:
     trie = TrieOfBlocks()
-    trie.add_path([1, 2])
+    add_path(trie, (1, 2))
     trie.add(5, 1)
     trie.add(5, 1)
     assert trie.children() == {1}

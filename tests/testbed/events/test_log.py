@@ -31,10 +31,10 @@ from testbed.events.log import (
     tag_of,
     tail,
     tail_bytes,
-    write_log,
 )
 from testbed.events.run_events import LineLogged, NodeHeartbeat
 from testbed.events.schema import AnyEvent, SlotMoved, TokensSampled
+from tests.testbed.events.logs import write_log
 
 MOVED = SlotMoved(slot=3, incarnation=1, before="empty", after="prefill_pending", request=7)
 

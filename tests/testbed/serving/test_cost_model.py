@@ -1,16 +1,25 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.serving.cost_model import CostModel, parse_profile, read_profile
+from testbed.serving.cost_model import CostModel, Profile, read_profile
 from testbed.serving.models import MODELS
 from testbed.serving.profiles import PROFILES, ProfileError
 from testbed.units import MILLISECOND, from_milliseconds
 
 LLAMA = CostModel(read_profile("llama-3-8b.toml"))
 GOOD = (PROFILES / "llama-3-8b.toml").read_text()
+FILE = "profile.toml"
+
+
+def read(folder: Path, data: bytes) -> Profile:
+    """The profile with these bytes."""
+    (folder / FILE).write_bytes(data)
+    return read_profile(FILE, folder)
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
@@ -109,18 +118,18 @@ def test_the_closed_form_of_the_source_agrees_within_its_own_error() -> None:
         ("derived = false", "derived = 7", "$.derived"),
     ],
 )
-def test_a_bad_profile_is_named_with_file_and_fault(old: str, new: str, says: str) -> None:
+def test_a_bad_profile_is_named_with_file_and_fault(tmp_path: Path, old: str, new: str, says: str) -> None:
     assert old in GOOD
     with pytest.raises(ProfileError) as caught:
-        parse_profile(GOOD.replace(old, new, 1).encode(), "some/file.toml")
-    assert str(caught.value).startswith("some/file.toml: ")
+        read(tmp_path, GOOD.replace(old, new, 1).encode())
+    assert str(caught.value).startswith(f"{tmp_path / FILE}: ")
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_a_profile_without_a_source_is_refused() -> None:
+def test_a_profile_without_a_source_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ProfileError, match="source must say"):
-        parse_profile(GOOD.replace('source = "', 'source = " "\nnote2 = "', 1).replace("note2", "#").encode(), "f")
+        read(tmp_path, GOOD.replace('source = "', 'source = " "\nnote2 = "', 1).replace("note2", "#").encode())
 
 
 def test_a_missing_profile_is_named() -> None:
@@ -128,6 +137,6 @@ def test_a_missing_profile_is_named() -> None:
         read_profile("nothing.toml")
 
 
-def test_bytes_that_are_no_text_are_a_profile_error() -> None:
+def test_bytes_that_are_no_text_are_a_profile_error(tmp_path: Path) -> None:
     with pytest.raises(ProfileError):
-        parse_profile(b"\xff\xfe", "f")
+        read(tmp_path, b"\xff\xfe")
