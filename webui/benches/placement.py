@@ -2,7 +2,7 @@
 same for the same.
 
 - An emulation has its bench to itself; simulations run beside each other, up to `slots`, never beside an emulation.
-  One of a command, or of another console on that machine, counts as any other.
+  An emulation waits for one of a command or of another console on that machine too, and reserves nothing meanwhile.
 - Owners take turns, the least recently served first; within an owner first come, first served. So nobody's hundred
   runs hold up somebody else's one.
 - A leased bench takes its holder's runs alone. A quota makes a run wait, and others go first.
@@ -143,7 +143,9 @@ class _Room:
     reserved: bool = False
 
     def takes(self, run: Waiting) -> bool:
-        if self.reserved or self.emulation or self.place.elsewhere:
+        if self.reserved or self.emulation:
+            return False
+        if run.emulation and self.place.elsewhere:
             return False
         return not self.simulations if run.emulation else len(self.simulations) < self.place.slots
 
@@ -211,8 +213,8 @@ def give_turns(
             under_way[run.owner] = under_way.get(run.owner, 0) + 1
             starts.append((run.run, room.place.name))
         else:
-            waits[run.run] = _held_up(run, allowed)
-            if run.emulation:
+            waits[run.run] = wait = _held_up(run, allowed)
+            if run.emulation and wait.why is not Why.ELSEWHERE:  # whose end nobody here knows
                 _reserve(allowed, everywhere=situation.now - run.since > PATIENCE_S)
     return starts, waits
 
@@ -273,7 +275,7 @@ def _held_up(run: Waiting, rooms: list[_Room]) -> Wait:
     room = min(rooms, key=lambda one: (one.free_at, one.place.name))
     if room.emulation:
         return Wait(Why.EMULATING, bench=room.place.name, run=room.emulation)
-    if room.place.elsewhere:
+    if run.emulation and room.place.elsewhere:
         return Wait(Why.ELSEWHERE, bench=room.place.name)
     if run.emulation:
         return Wait(Why.SIMULATING, bench=room.place.name, run=room.simulations[0] if room.simulations else "")

@@ -100,16 +100,18 @@ def test_quotas_wait_and_let_others_go_first() -> None:
     assert found.waits["two"].why is Why.QUOTA_MINUTES
 
 
-def test_nothing_starts_beside_an_emulation_that_is_not_in_the_queue() -> None:
+def test_an_emulation_waits_for_one_that_is_not_in_the_queue_and_holds_up_nobody_meanwhile() -> None:
     taken = bench("a", elsewhere=True)
     waiting = [emu("e", since=0), sim("s", since=1)]
-    found = place(Situation(0, waiting, [], [taken]))
-    assert starts(found) == {}
-    assert {wait.why for wait in found.waits.values()} == {Why.ELSEWHERE}
-    assert starts(place(Situation(0, waiting, [], [taken, bench("b")]))) == {"e": "b"}
-    assert forecast(Situation(0, waiting, [], [taken])) == {"e": None, "s": None}
+    found = place(Situation(PATIENCE_S + 1, waiting, [], [taken]))
+    assert starts(found) == {"s": "a"}
+    assert found.waits["e"].why is Why.ELSEWHERE
+    assert starts(place(Situation(0, waiting, [], [taken, bench("b")]))) == {"e": "b", "s": "a"}
+    assert forecast(Situation(0, waiting, [], [taken])) == {"e": None, "s": 0}
     ours = [Active("x", 9, "a", True, 5.0)]  # of the command line, and in the console's own folder
     assert place(Situation(0, waiting, ours, [taken])).waits["e"].why is Why.EMULATING
+    beside = [Active("x", 9, "b", True, 5.0)]  # its end is known, so that it is the one to wait for
+    assert place(Situation(0, waiting, beside, [taken, bench("b")])).waits["e"].bench == "b"
 
 
 def test_what_fits_nowhere_or_only_where_nothing_starts_says_so() -> None:
