@@ -27,7 +27,8 @@ from tests.real_servers import Postgres, Redis
 import host_state  # isort: skip  # accidents has put its folder on the path
 
 pytestmark = [pytest.mark.root, pytest.mark.browser]
-SAID_WITHIN_MS = 5_000
+SAID_WITHIN_MS = 15_000
+"""Five seconds where a machine has nothing else to do (issue 6); three times as long for one that has."""
 BACK_WITHIN_S = 40.0
 """Most of it is the supervisor's wait before it starts again what dies again and again."""
 SOAK_KILLS = 20

@@ -90,7 +90,8 @@ def test_tokens_come_one_by_one_and_not_in_a_heap(client):
     stream = client.completions.create(model=MODEL, prompt="a", max_tokens=40, stream=True, extra_body=LONG)
     times = [time.monotonic() for _ in stream]
     gaps = sorted(after - before for before, after in itertools.pairwise(times))
-    assert gaps[len(gaps) // 2] > 0.004
+    # A busy machine brings some together; what gathers on the way brings all.
+    assert gaps[len(gaps) * 3 // 4] > 0.004
 
 
 def test_client_that_leaves_frees_its_slot(serving, client):
