@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 import select
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,8 +16,8 @@ from testbed.dualpath.disk import ABSENT, FULL, DiskCommit, DiskDone, DiskDrop, 
 from testbed.dualpath.modelled_disk import ModelledDisk
 from testbed.machine import Deliver
 from testbed.units import MICROSECOND
+from tests.topologies.registered import registered
 from topologies import storage_image
-from topologies.registry import RunRecord, RunRegistry, mark_of
 
 MIB = 1 << 20
 SHAPE = BlockShape(layers=4, tokens=16, token_layer_bytes=64, scale=2)
@@ -28,17 +26,11 @@ LATENCY = 20 * MICROSECOND
 
 @pytest.fixture(scope="module")
 def mounted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    registry = RunRegistry(secrets.token_hex(3))
-    owner = mark_of(os.getpid(), "bench")
-    assert owner is not None
     folder = tmp_path_factory.mktemp("images")
-    registry.create(RunRecord(registry.label, str(folder), owner, "namespace"))
-    try:
+    with registered(folder) as registry:
         point = storage_image.mount_image(registry, "storage0", 32 * MIB, folder)
         yield point
         storage_image.unmount(point)
-    finally:
-        registry.remove()
 
 
 Make = Callable[[], Accelerator]

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from emulators.storage_target import StorageTarget
+from tests.topologies.registered import registered
 from topologies import storage_image
-from topologies.registry import RunRecord, RunRegistry, mark_of
 
 MIB = 1 << 20
 CHUNKS, CHUNK = 48, 512 * 1024
@@ -88,15 +88,11 @@ def test_reads_are_of_the_device_and_leave_nothing_in_memory(tmp_path: Path, byp
 
 
 def test_the_image_of_a_run_is_mounted_so(tmp_path: Path) -> None:
-    registry = RunRegistry(secrets.token_hex(3))
-    owner = mark_of(os.getpid(), "bench")
-    assert owner is not None
-    registry.create(RunRecord(registry.label, str(tmp_path), owner, "namespace"))
-    point = storage_image.mount_image(registry, "storage0", 16 * MIB, tmp_path)
-    try:
-        device = point.stat().st_dev
-        flag = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/loop/dio").read_text().strip()
-        assert flag == "1"
-    finally:
-        storage_image.unmount(point)
-        registry.remove()
+    with registered(tmp_path) as registry:
+        point = storage_image.mount_image(registry, "storage0", 16 * MIB, tmp_path)
+        try:
+            device = point.stat().st_dev
+            flag = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/loop/dio").read_text().strip()
+            assert flag == "1"
+        finally:
+            storage_image.unmount(point)

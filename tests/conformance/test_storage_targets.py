@@ -24,8 +24,9 @@ from emulators.storage_target import (
     StorageTarget,
     takes_direct_io,
 )
+from tests.topologies.registered import registered
 from topologies import reaper, storage_image
-from topologies.registry import ProcessMark, RunRecord, RunRegistry, boot_id, mark_of
+from topologies.registry import ProcessMark, RunRecord, RunRegistry, boot_id
 
 MIB = 1 << 20
 pytestmark = [
@@ -36,13 +37,8 @@ pytestmark = [
 
 @pytest.fixture
 def registry(tmp_path: Path) -> Iterator[RunRegistry]:
-    found = RunRegistry(secrets.token_hex(3))
-    owner = mark_of(os.getpid(), "bench")
-    assert owner is not None
-    found.create(RunRecord(found.label, str(tmp_path), owner, "namespace"))
-    yield found
-    if found.folder.exists():
-        found.remove()
+    with registered(tmp_path) as found:
+        yield found
 
 
 @pytest.fixture(params=["made by the run", "mounted by the user"])

@@ -16,6 +16,7 @@ from outside import Outside
 
 from testbed.experiment.hardware import Hardware, LentInterface
 from testbed.experiment.plan import Plan
+from tests.topologies.registered import registered
 from topologies import hardware, lane_queues, lanes, reaper
 from topologies.fabric import Fabric, NetworkFault
 from topologies.hardware import HardwareFault, Lending
@@ -23,7 +24,7 @@ from topologies.namespaces import network_of
 from topologies.naming import Names
 from topologies.probe import probe
 from topologies.programs import run
-from topologies.registry import RunRecord, RunRegistry, mark_of
+from topologies.registry import RunRegistry
 
 pytestmark = [pytest.mark.root, pytest.mark.usefixtures("unchanged_host")]
 
@@ -39,13 +40,8 @@ def outside(label: str) -> Iterator[Outside]:
 
 @pytest.fixture
 def registry(label: str, tmp_path: Path) -> Iterator[RunRegistry]:
-    found = RunRegistry(label)
-    owner = mark_of(os.getpid(), "bench")
-    assert owner is not None
-    found.create(RunRecord(label, str(tmp_path), owner, "namespace"))
-    yield found
-    if found.folder.exists():
-        found.remove()
+    with registered(tmp_path, label) as found:
+        yield found
 
 
 def state(name: str) -> dict[str, object]:

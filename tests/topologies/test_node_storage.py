@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,9 +11,10 @@ import pytest
 
 from testbed.experiment.hardware import Hardware, StorageMount
 from testbed.experiment.plan import NodePlan, Plan
+from tests.topologies.registered import registered
 from topologies import node_storage, reaper, storage_image
 from topologies.node_storage import NodeStorage
-from topologies.registry import ProcessMark, RunRecord, RunRegistry, boot_id, mark_of
+from topologies.registry import ProcessMark, RunRecord, RunRegistry, boot_id
 
 MIB = 1 << 20
 pytestmark = [
@@ -36,26 +36,17 @@ def planned(demo_plan: Plan, **lent: str) -> Plan:
 
 @pytest.fixture
 def registry(demo_plan: Plan, tmp_path: Path) -> Iterator[RunRegistry]:
-    found = RunRegistry(demo_plan.label)
-    owner = mark_of(os.getpid(), "bench")
-    assert owner is not None
-    found.create(RunRecord(found.label, str(tmp_path), owner, "namespace"))
-    yield found
-    if found.folder.exists():
-        found.remove()
+    with registered(tmp_path, demo_plan.label) as found:
+        yield found
 
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """What a user has mounted."""
-    other = RunRegistry(secrets.token_hex(3))
-    owner = mark_of(os.getpid(), "bench")
-    assert owner is not None
-    other.create(RunRecord(other.label, str(tmp_path), owner, "namespace"))
-    point = storage_image.mount_image(other, "storage0", 32 * MIB, tmp_path)
-    yield point
-    storage_image.unmount(point)
-    other.remove()
+    with registered(tmp_path) as other:
+        point = storage_image.mount_image(other, "storage0", 32 * MIB, tmp_path)
+        yield point
+        storage_image.unmount(point)
 
 
 def test_each_storage_node_has_an_image_of_its_own_of_the_planned_size(

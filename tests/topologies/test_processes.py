@@ -14,10 +14,11 @@ import bench_plans
 import msgspec
 import pytest
 
+from tests.topologies.registered import registered
 from topologies.cells import Cells, group_members
 from topologies.namespaces import network_of
 from topologies.processes import Placement, ProcessTable, cpu_map, cpu_sets, end, fifo_allowed, python_environment
-from topologies.registry import ProcessMark, RunRecord, RunRegistry, boot_id, mark_of, start_time
+from topologies.registry import ProcessMark, RunRegistry, boot_id, mark_of, start_time
 
 
 def test_cpu_map_keeps_host_and_hardware_apart(label: str) -> None:
@@ -80,17 +81,14 @@ def test_a_half_written_record_is_no_record(label: str) -> None:
 class TestStarted:
     @pytest.fixture
     def table(self, label: str, tmp_path: Path, unchanged_host: None) -> Iterator[ProcessTable]:
-        registry, cells = RunRegistry(label), Cells(label)
-        owner = mark_of(os.getpid(), "test")
-        assert owner is not None
-        registry.create(RunRecord(label, str(tmp_path), owner, "namespace"))
-        table = ProcessTable(registry, cells, tmp_path)
-        try:
-            yield table
-        finally:
-            table.end_all(1)
-            cells.remove()
-            registry.remove()
+        cells = Cells(label)
+        with registered(tmp_path, label) as registry:
+            table = ProcessTable(registry, cells, tmp_path)
+            try:
+                yield table
+            finally:
+                table.end_all(1)
+                cells.remove()
 
     def test_it_runs_where_it_was_placed_and_is_on_record(self, table: ProcessTable, label: str) -> None:
         core = max(os.sched_getaffinity(0))

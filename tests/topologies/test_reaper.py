@@ -13,6 +13,7 @@ import host_state
 import msgspec
 import pytest
 
+from tests.topologies.registered import registered
 from topologies import docker_host, images, reaper
 from topologies.cells import Cells
 from topologies.naming import CONTAINER_LABEL, RUN_ROOT
@@ -67,19 +68,16 @@ def test_what_a_dead_run_left_goes_and_its_folder_says_lost(dead_run: RunRegistr
 
 
 def test_a_living_runs_things_stay(label: str, tmp_path: Path) -> None:
-    registry, cells = RunRegistry(label), Cells(label)
-    owner = mark_of(os.getpid(), "test")
-    assert owner is not None
-    registry.create(RunRecord(label, str(tmp_path), owner, "namespace"))
-    table = ProcessTable(registry, cells, tmp_path)
-    try:
-        started = table.start("mine", ["sleep", "60"], Placement(cell="node-a"))
-        assert names(reaper.reap(), label) == []
-        assert started.code() is None
-    finally:
-        table.end_all(0)
-        cells.remove()
-        registry.remove()
+    cells = Cells(label)
+    with registered(tmp_path, label) as registry:
+        table = ProcessTable(registry, cells, tmp_path)
+        try:
+            started = table.start("mine", ["sleep", "60"], Placement(cell="node-a"))
+            assert names(reaper.reap(), label) == []
+            assert started.code() is None
+        finally:
+            table.end_all(0)
+            cells.remove()
 
 
 def test_strangers_with_names_like_ours_stay(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.events.schema import DeviceFaulted, GraphLaunched, GraphSelected, SlotClaimed, TokensPublished
+from testbed.events.schema import GraphLaunched, GraphSelected, SlotClaimed, TokensPublished
 from tests.testbed.blink.world import World, small
 
 PLACEMENTS = ("between", "riding")
@@ -143,15 +143,7 @@ def test_chunks_change_times_and_never_tokens(
     answers = []
     for changes in ({}, {"prefill_chunk_tokens": budget, "chunk_placement": placement}):
         world = World(small(**shape, **changes))
-        for index, (prompt, answer, pause_ms) in enumerate(loads):
-            world.submit(f"r{index}", "p" * prompt, answer, seed=index)
-            world.run(pause_ms)
-            if index in leaves:
-                world.abandon(f"r{index}")
-        world.settle()
-        world.assert_nothing_is_held()
-        assert not world.of(DeviceFaulted)
-        answers.append([world.tokens(f"r{index}") for index in range(len(loads)) if index not in leaves])
+        answers.append(world.carry([("p" * prompt, answer, pause_ms) for prompt, answer, pause_ms in loads], leaves))
         for event in world.of(GraphSelected):
             assert event.kind in ("chunk", "mixed") or not changes or event.kind == "decode" or event.tokens <= budget
     assert answers[0] == answers[1]

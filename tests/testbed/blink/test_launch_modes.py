@@ -72,13 +72,5 @@ def test_the_way_of_launching_changes_times_and_never_tokens(
     answers = []
     for mode in MODES:
         world = World(small(launch_mode=mode, max_batch=batch, prefills_per_pause=pause))
-        for index, (prompt, answer, pause_ms) in enumerate(loads):
-            world.submit(f"r{index}", "p" * prompt, answer, seed=index)
-            world.run(pause_ms)
-            if index in leaves:
-                world.abandon(f"r{index}")
-        world.settle()
-        world.assert_nothing_is_held()
-        assert not world.of(DeviceFaulted)
-        answers.append([world.tokens(f"r{index}") for index in range(len(loads)) if index not in leaves])
+        answers.append(world.carry([("p" * prompt, answer, pause_ms) for prompt, answer, pause_ms in loads], leaves))
     assert answers[0] == answers[1] == answers[2]

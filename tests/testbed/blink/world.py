@@ -6,7 +6,7 @@ a reliable connection does. A test may give it `Mischief`: verbs that fail, WRIT
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ from testbed.blink.parameters import BlinkParameters
 from testbed.blink.persistent_scheduler import PersistentScheduler
 from testbed.clocks.node_host import NodeHost
 from testbed.events.schema import (
+    DeviceFaulted,
     GraphSelected,
     TokensPublished,
     TokensSampled,
@@ -272,6 +273,21 @@ class World:
         until = self.now + round(limit_ms * 1e6)
         while not self._quiet(names):
             assert self.step(until), f"not settled after {limit_ms} ms: {self.open_requests()}"
+
+    def carry(self, loads: Sequence[tuple[str, int, float]], leaves: Collection[int]) -> list[list[int]]:
+        """The tokens of each load (prompt, most tokens, ms until the next), but of those that leave by then.
+
+        Nothing is held and the device has not complained at the end.
+        """
+        for index, (prompt, most, pause_ms) in enumerate(loads):
+            self.submit(f"r{index}", prompt, most, seed=index)
+            self.run(pause_ms)
+            if index in leaves:
+                self.abandon(f"r{index}")
+        self.settle()
+        self.assert_nothing_is_held()
+        assert not self.of(DeviceFaulted)
+        return [self.tokens(f"r{index}") for index in range(len(loads)) if index not in leaves]
 
     def _quiet(self, names: Sequence[str] | None) -> bool:
         if names is not None:
