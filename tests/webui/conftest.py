@@ -73,19 +73,12 @@ def runs_folder() -> Path:
 @pytest.fixture(scope="session")
 def recorded_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A whole simulated run, through the command's own functions."""
-    from testbed.command.conduct import finish
-    from testbed.experiment.launch import note_end, prepare, simulate
-    from testbed.experiment.reading import read_spec
+    from tests.simulated_runs import simulated
 
     requests = 24
     expected = f'expect."systems.blink.requests.completed".equals={requests}'
-    spec = read_spec(SMALL, [f"workload.requests={requests}", "workload.lengths.output_high=60", expected])
-    prepared = prepare(spec, tmp_path_factory.mktemp("recorded"), clock="simulated", text=SMALL.read_bytes())
-    prepared.folder.set_status("running")
-    simulate(prepared.plans[0], prepared.folder)
-    note_end(prepared.folder)
-    finish(prepared.folder)
-    return prepared.folder.path
+    overrides = [f"workload.requests={requests}", "workload.lengths.output_high=60", expected]
+    return simulated(SMALL, overrides, tmp_path_factory.mktemp("recorded")).path
 
 
 @pytest.fixture

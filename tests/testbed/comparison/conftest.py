@@ -6,12 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from testbed.command.conduct import finish
 from testbed.comparison.digest import make_digest, read_digest
 from testbed.comparison.sides import RunRead, read_run
-from testbed.experiment.launch import note_end, prepare, simulate
-from testbed.experiment.reading import read_spec
 from testbed.experiment.run_folder import RunFolder
+from tests.simulated_runs import simulated
 
 SMALL = Path(__file__).resolve().parents[3] / "fixtures" / "experiments" / "blink" / "small.toml"
 SETTINGS = (
@@ -29,14 +27,7 @@ SETTINGS = (
 
 @pytest.fixture(scope="session")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    spec = read_spec(SMALL, SETTINGS)
-    prepared = prepare(spec, tmp_path_factory.mktemp("swept"), clock="simulated", text=SMALL.read_bytes())
-    prepared.folder.set_status("running")
-    for plan, trial in zip(prepared.plans, prepared.trials, strict=True):
-        simulate(plan, trial)
-    note_end(prepared.folder)
-    finish(prepared.folder)
-    return prepared.folder
+    return simulated(SMALL, SETTINGS, tmp_path_factory.mktemp("swept"))
 
 
 @pytest.fixture(scope="session")

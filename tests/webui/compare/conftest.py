@@ -12,6 +12,7 @@ from django.conf import settings
 
 from testbed.comparison.digest import make_digest
 from testbed.experiment.run_folder import RunFolder
+from tests.simulated_runs import simulated
 from webui.compare import digests as kept
 
 EXPERIMENT = Path(__file__).resolve().parents[3] / "fixtures" / "experiments" / "blink" / "small.toml"
@@ -27,18 +28,7 @@ SWEPT = "20261130-120000-0a1b2c"
 
 @pytest.fixture(scope="session")
 def swept_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from testbed.command.conduct import finish
-    from testbed.experiment.launch import note_end, prepare, simulate
-    from testbed.experiment.reading import read_spec
-
-    spec = read_spec(EXPERIMENT, SETTINGS)
-    prepared = prepare(spec, tmp_path_factory.mktemp("swept"), clock="simulated", text=EXPERIMENT.read_bytes())
-    prepared.folder.set_status("running")
-    for plan, trial in zip(prepared.plans, prepared.trials, strict=True):
-        simulate(plan, trial)
-    note_end(prepared.folder)
-    finish(prepared.folder)
-    return prepared.folder.path
+    return simulated(EXPERIMENT, SETTINGS, tmp_path_factory.mktemp("swept")).path
 
 
 @pytest.fixture
