@@ -43,21 +43,10 @@ def finished(experiment: str, overrides: list[str], **fields: Any) -> str:
     """A simulation that has ended; its run id."""
     from django.conf import settings
 
-    from testbed.command.conduct import finish
-    from testbed.experiment.launch import note_end, prepare, simulate
-    from testbed.experiment.reading import read_spec
+    from tests.simulated_runs import simulated
     from webui.runs.folder import summary_of
 
-    path = EXPERIMENTS / f"{experiment}.toml"
-    prepared = prepare(
-        read_spec(path, overrides), Path(settings.RUNS_FOLDER), clock="simulated", text=path.read_bytes()
-    )
-    prepared.folder.set_status("running")
-    for plan in prepared.plans:
-        simulate(plan, prepared.folder)
-    note_end(prepared.folder)
-    finish(prepared.folder)
-    run_id = prepared.folder.path.name
+    run_id = simulated(EXPERIMENTS / f"{experiment}.toml", overrides, Path(settings.RUNS_FOLDER)).path.name
     summary = summary_of(run_id)
     now = datetime.now(UTC)
     return row(
