@@ -19,9 +19,13 @@ STEPS: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 """What is checked before the tests, each by a library of the lock file."""
 
-SIDE_BY_SIDE = ("tests/webui", "tests/testbed", "tests/architecture", "tests/scenarios/test_shipped_experiments.py")
-"""Tests that keep to their own process, or to servers and a state folder that are theirs alone: they run on all cores
-at once. The others make networks, consoles and load on this machine, and have it to themselves."""
+SIDE_BY_SIDE = (
+    "tests/webui", "tests/testbed", "tests/conformance", "tests/oracles", "tests/architecture",
+    "tests/scenarios/test_shipped_experiments.py",
+)  # fmt: skip
+"""Tests that keep to their own process, or to servers, folders and namespaces that are theirs alone: they run on all
+cores at once. The others make networks, consoles and load on this machine, or look at all of it, and have it to
+themselves."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
