@@ -25,11 +25,10 @@ def told():
 
 def test_the_isolated_table_comes_as_near_as_the_page_says(told):
     assert told["agreement"]["figures"] == 36
-    assert told["agreement"]["within_20_percent"] >= 31
-    assert told["agreement"]["mean_error"] < 0.16
+    assert told["agreement"]["within_20_percent"] == 36
+    assert told["agreement"]["mean_error"] < 0.1
     lines = [Line(**line) for line in told["isolated"]]
-    assert agreement(lines, (METRICS[1],)).within_20_percent == 12
-    assert agreement([line for line in lines if line.system == "blink"]).within_20_percent == 9
+    assert agreement([line for line in lines if line.model == "qwen-3-30b-a3b"]).mean_error < 0.1
 
 
 def test_what_hangs_on_the_row_of_the_longest_prompt_is_told(told):
@@ -40,7 +39,7 @@ def test_what_hangs_on_the_row_of_the_longest_prompt_is_told(told):
 
 
 def test_orders_are_the_papers_but_one_and_the_model_with_experts_gains_most(told):
-    assert told["wrong_orders"] == ["qwen-3-32b, P99 TPOT ms: vllm and sglang"]
+    assert told["wrong_orders"] == ["qwen-3-32b, saturation req/s: vllm and sglang"]
     assert max(told["gains"], key=told["gains"].get) == "qwen-3-30b-a3b"
 
 
