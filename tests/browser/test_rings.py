@@ -11,32 +11,29 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
-from testbed.command.places import EXPERIMENTS
-from tests.browser.conftest import Console, Visit, fits, is_whole, looplane
+from tests.browser.conftest import Console, Visit, fits
+from tests.browser.test_run_page import opened, record
 
 pytestmark = [pytest.mark.browser, pytest.mark.root]
 
 RUN = "20261101-100003-219500"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def two_rings(console: Console) -> str:
-    file = str(EXPERIMENTS / "blink" / "small.toml")
-    done = looplane("run", file, "--run-id", RUN, "--set", "systems.blink.gpus=2", state=console.state)
-    assert done.returncode == 0, done.stderr
+    record(console, RUN, "blink/small", "systems.blink.gpus=2")
     return RUN
 
 
-def opened(visit: Visit, run: str, **options: Any) -> Page:
-    """The run's page, with everything of it folded and the maps drawn."""
-    page = visit(f"/runs/{run}", **options)
-    is_whole(page)
+def drawn(visit: Visit, run: str, **options: Any) -> Page:
+    """The run's page, with the maps of both rings on it."""
+    page = opened(visit, run, **options)
     expect(page.locator(".ringm canvas")).to_have_count(2)
     return page
 
 
 def test_two_gpus_have_a_map_each_and_one_legend(visit: Visit, two_rings: str) -> None:
-    page = opened(visit, two_rings)
+    page = drawn(visit, two_rings)
     expect(page.get_by_role("heading", name="Slot rings")).to_be_visible()
     expect(page.locator("#ring-sub")).to_contain_text("4,096 slots in each of 2 GPUs, at the fullest")
     taken = page.evaluate("() => looplane.model.ring.fullest.taken")
@@ -54,7 +51,7 @@ def test_two_gpus_have_a_map_each_and_one_legend(visit: Visit, two_rings: str) -
 
 
 def test_slots_by_keyboard_and_as_a_table(visit: Visit, two_rings: str) -> None:
-    page = opened(visit, two_rings)
+    page = drawn(visit, two_rings)
     slot, name = page.evaluate("""() => { const { ring, tracks } = looplane.model;
         const [slot, { request }] = [...ring.at("gpu1", ring.fullest.t)].filter(([, { state }]) => state !== "empty")
             .sort((a, b) => a[0] - b[0])[0];
@@ -72,7 +69,7 @@ def test_slots_by_keyboard_and_as_a_table(visit: Visit, two_rings: str) -> None:
 
 
 def test_two_maps_fit_a_narrow_screen(visit: Visit, two_rings: str) -> None:
-    page = opened(visit, two_rings, width=390, theme="dark")
+    page = drawn(visit, two_rings, width=390, theme="dark")
     fits(page)
     for place in range(2):
         box = page.locator(".ringm canvas").nth(place).bounding_box()
