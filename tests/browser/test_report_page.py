@@ -66,7 +66,7 @@ def agents_file(tmp_path: Path) -> Path:
 def test_the_report_is_whole_accessible_and_alone(chromium: Browser, page_file: Path, scheme: str, width: int) -> None:
     page = opened(chromium, page_file, scheme, width)
     expect(page.locator("h1")).to_have_text("A run")
-    expect(page.get_by_text("Degraded")).to_be_visible()
+    expect(page.get_by_text("Degraded", exact=True)).to_be_visible()
     expect(page.locator("svg.pic")).to_have_count(2)
     page.close()
 
