@@ -39,9 +39,11 @@ FEWEST = 100
 
 @pytest.mark.timeout(600)
 def test_what_rests_on_the_database_holds_on_postgres(postgres_server: Postgres) -> None:
-    words = [sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider"]
+    words = [sys.executable, "-m", "pytest", "-q", "--tb=short", "--maxfail=3", "-p", "no:cacheprovider"]
     words += [str(HERE / name) for name in CHOSEN]
     environment = {**os.environ, "LOOPLANE_TEST_DATABASE_URL": f"{postgres_server.url}?options={NO_LIMIT}"}
+    # Where a test before this one has imported the console's programs: settings would be read before the address is.
+    environment.pop("DJANGO_SETTINGS_MODULE", None)
     done = subprocess.run(words, cwd=HERE.parents[1], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     passed = re.search(r"(\d+) passed", done.stdout)

@@ -10,11 +10,12 @@ PAGE = (Path(__file__).resolve().parents[3] / "docs" / "models" / "workload.md")
 
 
 def test_the_page_shows_every_move_and_no_other() -> None:
-    rows = [line.strip("| ").split("|") for line in PAGE.splitlines() if line.startswith("| ")]
-    head = next(row for row in rows if row[0].strip() == "State")
+    table = next(block for block in PAGE.split("\n\n") if block.startswith("| State"))
+    rows = [line.strip("| ").split("|") for line in table.splitlines() if line.startswith("| ")]
+    head = rows[0]
     steps = [Step(word.strip()) for word in head[1:]]
     shown = {}
-    for row in rows[rows.index(head) + 1 :]:
+    for row in rows[1:]:
         for state in row[0].split(","):
             for step, after in zip(steps, row[1:], strict=True):
                 if after.strip() != "–":
