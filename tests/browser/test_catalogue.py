@@ -52,7 +52,7 @@ def test_without_scripts_too(page_as: Visit) -> None:
     page.get_by_role("button", name="Show", exact=True).click()
     page.wait_for_url("**subject=failures**")
     expect(page.locator(CARDS)).to_have_count(2)
-    page.get_by_role("link", name="Dualpath").click()
+    page.get_by_role("navigation", name="Which experiments").get_by_role("link", name="Dualpath").click()
     expect(page.locator(CARDS)).to_have_count(1)
     expect(page.get_by_label("Subject")).to_have_value("failures")
 

@@ -11,6 +11,7 @@ from collections import Counter
 import pytest
 import whole_run
 
+from testbed.baselines.host_driven_parameters import HostDrivenParameters, host_costs
 from testbed.events.log import check_log, log_files
 from testbed.experiment.launch import prepare
 from testbed.experiment.plan import read_plan
@@ -60,9 +61,15 @@ def test_a_server_of_three_processes_says_what_the_simulated_one_says(prepare_ru
     assert {name: ended[name].code for name in ("host0", "host0-core", "host0-worker", "gpu0")} == {
         "host0": 0, "host0-core": 0, "host0-worker": 0, "gpu0": 0,
     }  # fmt: skip
-    work = Counter((event.process, event.operation) for _, event in whole_run.events_of(folder, "host.operation"))
+    operations = [event for _, event in whole_run.events_of(folder, "host.operation")]
+    work = Counter((event.process, event.operation) for event in operations)
     launches = len(whole_run.events_of(folder, "graph.launched"))
-    assert work["api", "tokenise"] == 24
+    prompts = [event.tokens for _, event in whole_run.events_of(folder, "request.tokenised")]
+    costs = host_costs(HostDrivenParameters(shape="vllm"))
+    assert len(prompts) == 24
+    assert sum(event.amount for event in operations if event.operation == "tokenise") == sum(
+        costs.take_in(tokens, text=True) for tokens in prompts
+    )
     assert work["worker", "launch"] == launches
     assert sorted(event.process for _, event in whole_run.events_of(folder, "processor.calibrated")) == PROCESSES
     measured = [event for _, event in whole_run.events_of(folder, "graph.measured")]
