@@ -13,7 +13,7 @@ import msgspec
 
 from testbed.serving.architectures import ARCHITECTURES
 from testbed.serving.engine_parameters import EngineParameters
-from testbed.serving.host_loop import HostLoop, read_host_loops
+from testbed.serving.host_loop import HostLoop, HostLoops, read_host_loops
 from testbed.serving.profiles import PROFILES
 from testbed.units import MICROSECOND, SECOND, Nanoseconds
 
@@ -35,8 +35,8 @@ class HostDrivenParameters(EngineParameters, frozen=True, forbid_unknown_fields=
     """How long the worker waits for a launched graph before it gives up on the device. Our choice: longer than any
     graph here runs; vLLM waits 300 s."""
     orchestration: float | None = None
-    """How many times Llama-3 8B's host work a step of this model takes, besides what its tokens
-    cost; None takes the profile's."""
+    """How many times Llama-3 8B's host work a step of this model takes, besides what its tokens cost; None
+    takes the profile's."""
     overlapped: bool | None = None
     """Whether the next step is prepared while the GPU runs this one; None takes the shape's."""
     serial_us: float | None = None
@@ -97,7 +97,11 @@ class HostCosts(NamedTuple):
 
 def host_costs(parameters: HostDrivenParameters, folder: Path = PROFILES) -> HostCosts:
     """The server's host work (read at construction time, outside machines). Raises `ProfileError`."""
-    loops = read_host_loops(folder)
+    return costs_among(read_host_loops(folder), parameters)
+
+
+def costs_among(loops: HostLoops, parameters: HostDrivenParameters) -> HostCosts:
+    """The same by loops that have been read."""
     told = {name: getattr(parameters, name) for name in OVERRIDES if getattr(parameters, name) is not None}
     loop = msgspec.structs.replace(loops.loops[parameters.shape], **told)
     model = parameters.model

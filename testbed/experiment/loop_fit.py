@@ -13,16 +13,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from testbed.baselines.host_driven_parameters import HostCosts, HostDrivenParameters, Shape
+from testbed.baselines.host_driven_parameters import HostDrivenParameters, Shape, costs_among
 from testbed.blink.parameters import BlinkParameters
 from testbed.experiment.iteration_systems import IteratedSystem, iterated
 from testbed.experiment.paper import Paper
 from testbed.experiment.paper_load import SEEDS, Evaluated, evaluate
-from testbed.serving.architectures import ARCHITECTURES
 from testbed.serving.host_loop import HostLoops
 from testbed.serving.host_work import Contention
 from testbed.serving.models import MODELS
@@ -93,12 +92,10 @@ def system_of(name: str, model: str, fitted: Fitted, loops: HostLoops) -> Iterat
     if name == BLINK:
         blink = BlinkParameters(model=model, max_batch=fitted.max_batch, engine_time=scale)
         return iterated(blink, context=CONTEXT)
-    found = {PART[name]: fitted.step_us[name], "visit_ns": fitted.visit_ns[name]}
-    loop = msgspec.structs.replace(loops.loops[name], **found)
     shape: Shape = next(shape for shape in SHAPES if shape == name)
-    parameters = HostDrivenParameters(model=model, shape=shape, max_batch=fitted.max_batch, engine_time=scale)
-    costs = HostCosts(loop, loops.orchestration[model], ARCHITECTURES[model].visits)
-    return iterated(parameters, costs, context=CONTEXT)
+    found: dict[str, Any] = {PART[name]: fitted.step_us[name], "visit_ns": fitted.visit_ns[name]}
+    parameters = HostDrivenParameters(model=model, shape=shape, max_batch=fitted.max_batch, engine_time=scale, **found)
+    return iterated(parameters, costs_among(loops, parameters), context=CONTEXT)
 
 
 def evaluated(
@@ -183,21 +180,19 @@ class Fit:
 
     def _loop(self, shape: str, fitted: Fitted) -> Fitted:
         """Both figures of a loop in turn: first from anywhere, then from near where they are."""
-        found = fitted if shape in fitted.step_us else self._of(fitted, shape, *STARTS)
-        reach, points, rounds = (8.0, 7, 4) if found is not fitted else (1.5, 5, 3)
+        known = shape in fitted.step_us
+        at = [fitted.step_us[shape], fitted.visit_ns[shape]] if known else [*STARTS]
+        reach, points, rounds = (1.5, 5, 3) if known else (8.0, 7, 4)
         for _ in range(ROUNDS):
             for turn in (0, 1):
-                at = (found.step_us[shape], found.visit_ns[shape])
 
-                def of(value: float, turn: int = turn, at: tuple[float, float] = at) -> Fitted:
-                    return self._of(fitted, shape, *((value, at[1]) if turn == 0 else (at[0], value)))
+                def loss(value: float, turn: int = turn) -> float:
+                    tried = [*at[:turn], value, *at[turn + 1 :]]
+                    return self._loss(self._of(fitted, shape, *tried), (shape,), self.models)
 
-                def loss(value: float, of: Callable[[float], Fitted] = of) -> float:
-                    return self._loss(of(value), (shape,), self.models)
-
-                found = of(least(loss, at[turn] / reach, at[turn] * reach, points=points, rounds=rounds))
+                at[turn] = least(loss, at[turn] / reach, at[turn] * reach, points=points, rounds=rounds)
             reach = math.sqrt(reach)
-        return found
+        return self._of(fitted, shape, *at)
 
     @staticmethod
     def _of(fitted: Fitted, shape: str, step_us: float, visit_ns: float) -> Fitted:
