@@ -27,7 +27,7 @@ class Bench(models.Model):
     abilities = models.JSONField(default=dict)
     """By ability (webui.benches.needs): true, or the sentence that says why not. From its own probes."""
     facts = models.JSONField(default=dict)
-    """Cores, memory, kernel, revision of the source, `slots` (simulations at once)."""
+    """Cores, memory, kernel, revision of the source, `slots` (simulations at once), `emulates_elsewhere`."""
     findings = models.JSONField(default=list)
     """What its doctor found, the worst first: objects with tone, title, detail, command."""
     is_open = models.BooleanField(default=True)
@@ -45,6 +45,11 @@ class Bench(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def emulates_elsewhere(self) -> bool:
+        """A command or another console emulates on its machine."""
+        return self.facts.get("emulates_elsewhere") is True
 
 
 class Lease(models.Model):

@@ -90,17 +90,12 @@ class BenchCard:
             return "idle"
         if self.health != Health.WELL:
             return "warn" if self.health == Health.AWAY else "bad"
-        return "run" if self.busy or self.elsewhere else "ok"
+        return "run" if self.busy or self.bench.emulates_elsewhere else "ok"
 
     @property
     def busy(self) -> int:
         """Runs under way there."""
         return len(self.running) + self.hidden
-
-    @property
-    def elsewhere(self) -> bool:
-        """A command or another console emulates on its machine."""
-        return self.bench.facts.get("emulates_elsewhere") is True
 
     @property
     def words(self) -> str:
@@ -111,7 +106,7 @@ class BenchCard:
             return self.health.label
         if self.busy:
             return f"{self.busy} run{'s' if self.busy > 1 else ''}"
-        return "emulates elsewhere" if self.elsewhere else "free"
+        return "emulates elsewhere" if self.bench.emulates_elsewhere else "free"
 
     @property
     def memory_gib(self) -> float | None:

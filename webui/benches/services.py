@@ -37,7 +37,7 @@ def bench_report(*, name: str, reason: str, facts: Mapping[str, Any], tags: Iter
         bench, _ = Bench.objects.select_for_update().get_or_create(pk=name)
         told = [tag for tag in tags if tag]
         added = [tag for tag in bench.tags if tag not in bench.facts.get("tags", [])]
-        was, was_taken = bench.health, bench.facts.get("emulates_elsewhere") is True
+        was, was_taken = bench.health, bench.emulates_elsewhere
         bench.tags = list(dict.fromkeys([*told, *added]))
         bench.facts = {**bench.facts, **facts, "tags": told}
         bench.abilities = {**bench.abilities, Ability.SIMULATE.value: simulates or "its worker takes no simulations"}
@@ -46,8 +46,7 @@ def bench_report(*, name: str, reason: str, facts: Mapping[str, Any], tags: Iter
             bench.since = now
             note(Deed.BENCH_HEALTH, name, health=health, before=was, reason=reason)
         bench.save(update_fields=["tags", "facts", "abilities", "health", "reason", "seen_at", "since"])
-    is_taken = facts.get("emulates_elsewhere") is True
-    if health == Health.WELL and (was != health or (was_taken and not is_taken)):
+    if health == Health.WELL and (was != health or (was_taken and not bench.emulates_elsewhere)):
         run_send_next()
     return bench
 

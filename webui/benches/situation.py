@@ -81,7 +81,7 @@ def _place(bench: Bench, lease: Lease | None, now: datetime) -> Place:
         shut=shut,
         holder=lease.holder_id if lease else None,
         held_until=lease.ends_at.timestamp() if lease else None,
-        elsewhere=bench.facts.get("emulates_elsewhere") is True,
+        elsewhere=bench.emulates_elsewhere,
     )
 
 
