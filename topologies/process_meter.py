@@ -2,8 +2,8 @@
 
 Pressure stall information counts every task of the machine, also neighbours that the run's SCHED_FIFO processes never
 wait for. The kernel's own account of a thread (/proc/PID/task/TID/schedstat: ns run, ns waited in a run queue) says
-whether *our* processes waited. A stopped process waits in no queue, so its state is looked at too. Source: kernel
-documentation, scheduler/sched-stats.rst; proc_pid_stat(5).
+whether *our* processes waited. A stopped process waits in no queue, so its state is looked at too, and whether it still
+goes first (`topologies.silicon`). Source: kernel documentation, scheduler/sched-stats.rst; proc_pid_stat(5), sched(7).
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ class ProcessMeter:
         for name, pids in self._pids.items():
             spent = self._spent(pids)
             stopped, self._stopped[name] = self._stopped[name], 0
-            yield WaitMeasured(name, interval, spent.waited if _ACCOUNT else -1, spent.ran, looks, stopped)
+            first = all(map(_goes_first, pids))
+            yield WaitMeasured(name, interval, spent.waited if _ACCOUNT else -1, spent.ran, looks, stopped, first)
 
     def _spent(self, pids: Sequence[int]) -> _Account:
         ran = waited = 0
@@ -81,6 +82,14 @@ def _accounts(pids: Sequence[int]) -> Iterator[tuple[Path, _Account]]:
             except (OSError, ValueError):  # it has ended, or this kernel keeps no account
                 continue
             yield path, _Account(int(ran), int(waited))
+
+
+def _goes_first(pid: int) -> bool:
+    """Whether it is under SCHED_FIFO; also where it has ended, since then nobody goes before it."""
+    try:
+        return os.sched_getscheduler(pid) == os.SCHED_FIFO
+    except ProcessLookupError:
+        return True
 
 
 def _stopped(pid: int) -> bool:

@@ -97,6 +97,8 @@ class WaitMeasured(Event, frozen=True, tag="wait.measured"):
     """How often the bench looked at its state in that time."""
     stopped: int
     """How many of these looks found it stopped by a signal."""
+    fifo: bool = True
+    """Whether it goes before whatever else runs here (SCHED_FIFO), as what stands for silicon of its own does."""
     level: ClassVar[str] = "debug"
 
 

@@ -86,7 +86,7 @@ class FidelityFold:
         thresholds = tuple(_judge(THRESHOLDS[name], MEASURES[name](state)) for name in names)
         headless, endless = _incomplete(state)
         unmeasured = () if simulated else _missing(state, thresholds)
-        reasons = (*headless, *endless, *_crossed(thresholds), *unmeasured)
+        reasons = (*headless, *endless, *_crossed(thresholds), *_undilated(state), *unmeasured)
         crossed_far = any(t.measured is not None and t.measured > t.invalid_limit for t in thresholds)
         verdict: Verdict = "invalid" if headless or crossed_far else "degraded" if reasons else "faithful"
         return Fidelity(verdict, reasons, thresholds, SIMULATED_NOTE if simulated else _note(state))
@@ -133,9 +133,14 @@ def _waits(state: FidelityState) -> Measured:
 
 def _others(state: FidelityState) -> Measured:
     """The share of the machine's CPU time that nobody of the run had, where that disturbs what is measured."""
-    if not state.had or not (state.host_works or state.displaced):
+    if not state.had or not (state.host_works or state.displaced or _slowed_silicon(state)):
         return None, ""
     return max(0.0, 100.0 * (state.busy - state.ours) / state.had), ""
+
+
+def _slowed_silicon(state: FidelityState) -> list[str]:
+    """What stands for silicon of its own and does not go first."""
+    return [process for process in state.not_first if _process_timed(state, process)]
 
 
 def _stopped(state: FidelityState) -> Measured:
@@ -239,6 +244,14 @@ def _incomplete(state: FidelityState) -> tuple[list[str], list[str]]:
     return headless, endless
 
 
+def _undilated(state: FidelityState) -> list[str]:
+    """A device's wire takes its own time whatever the dilation; soft RNICs pace what a real port carries."""
+    if not state.real_rnics or state.dilation == 1:
+        return []
+    nodes = ", ".join(state.real_rnics)
+    return [f"the wire of {nodes} is a real RNIC's, {state.dilation:g} times too fast at this dilation"]
+
+
 def _missing(state: FidelityState, thresholds: Sequence[Threshold]) -> list[str]:
     """What a wall-clock run should have measured and has not."""
     timed = [node for node in sorted(state.nodes) if _timed(state, node)]
@@ -261,6 +274,8 @@ def _note(state: FidelityState) -> str:
         notes.append("this kernel keeps no account of waits for a CPU, so they were not judged")
     if state.displaced:
         notes.append(f"on cores of the host, so not asked to keep time: {', '.join(state.displaced)}")
+    if slowed := _slowed_silicon(state):
+        notes.append(f"without SCHED_FIFO, so who else ran was judged: {', '.join(slowed)}")
     if state.late_wakes:
         notes.append(f"{state.late_wakes} wakes were logged as late")
     return "; ".join(notes)

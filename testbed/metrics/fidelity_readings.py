@@ -64,12 +64,16 @@ class FidelityState(msgspec.Struct):
     """By process: wall nanoseconds over which that was measured."""
     looks: dict[str, int] = {}
     stopped_looks: dict[str, int] = {}
+    not_first: tuple[str, ...] = ()
+    """Processes that were seen without SCHED_FIFO: the host's load slows them."""
     changes: tuple[str, ...] = ()
     """What somebody has changed behind the run's back, in words."""
     missed_frames: dict[str, int] = {}
     drift: dict[str, int] = {}
     part_real: bool = False
     """A port or NIC of the run is a real one, whose frames nobody counts at both ends."""
+    real_rnics: tuple[str, ...] = ()
+    """Nodes whose verbs a device carries out, in its own time."""
     part_killed: bool = False
     """The experiment has had a node die: frames to it are lost, and sent again, on purpose."""
     struck: tuple[str, ...] = ()
@@ -107,8 +111,10 @@ def take(state: FidelityState, record: Record) -> None:
             _take_nic(state, rnic, record.event)
         case HostChanged(what=what, detail=detail):
             state.changes = (*state.changes, f"{what}: {detail}")
-        case HardwareEngaged(seam=seam):
+        case HardwareEngaged(seam=seam, place=place):
             state.part_real = state.part_real or seam in REAL_NETWORK
+            if seam == "rnic":
+                state.real_rnics = (*state.real_rnics, place)
         case ProcessorCalibrated():
             state.host_works = True
         case FaultInjected(what=node, kind=kind):
@@ -155,6 +161,8 @@ def _take_reading(state: FidelityState, node: str, event: Event) -> None:
                 _add(state.watched, process, event.interval)
             _add(state.looks, process, event.looks)
             _add(state.stopped_looks, process, event.stopped)
+            if not event.fifo and process not in state.not_first:
+                state.not_first = (*state.not_first, process)
         case CaptureFinished(port=port):
             _add(state.missed_frames, port, event.lost)
             state.drift[port] = abs(event.clock_drift)

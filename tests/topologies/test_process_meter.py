@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from testbed.events.fidelity_events import WaitMeasured
+from topologies import silicon
 from topologies.process_meter import ProcessMeter
 
 LOOP = "import os, sys\nos.sched_setaffinity(0, [int(sys.argv[1])])\nwhile True: pass"
@@ -45,6 +46,22 @@ def test_two_that_share_a_core_wait_for_each_other(loops: list[subprocess.Popen[
         assert event.waited > 0.3 * event.interval
         assert 0 < event.ran < 0.7 * event.interval
         assert (event.looks, event.stopped) == (1, 0)
+
+
+def test_who_loses_its_priority_is_seen(loops: list[subprocess.Popen[bytes]]) -> None:
+    mine, other = (loop.pid for loop in loops)
+    meter = ProcessMeter({"node a": [mine], "nodes": [mine, other]})
+
+    def first() -> dict[str, bool]:
+        return {event.process: event.fifo for event in meter.measure()}
+
+    assert first() == {"node a": False, "nodes": False}
+    loops[1].send_signal(signal.SIGSTOP)  # an endless loop under SCHED_FIFO takes a whole core
+    loops[0].send_signal(signal.SIGSTOP)
+    assert silicon.favour([mine], silicon.NIC)
+    assert first() == {"node a": True, "nodes": False}
+    assert silicon.favour([other], silicon.NIC)
+    assert first() == {"node a": True, "nodes": True}
 
 
 def test_one_that_is_stopped_waits_for_nothing_and_is_seen(loops: list[subprocess.Popen[bytes]]) -> None:

@@ -238,6 +238,27 @@ def test_strangers_on_the_cpu_disturb_host_work_and_nothing_else(busy: float, ve
     assert threshold(told(works=False), "other processes").held is None
 
 
+@pytest.mark.parametrize(
+    ("process", "judged_too"),
+    [("node dpu0", True), ("nic gpu0", True), ("node host0", False)],
+)
+def test_strangers_disturb_silicon_that_does_not_go_first(process: str, judged_too: bool) -> None:
+    """A host that refuses SCHED_FIFO, or somebody who takes it away: then whoever else runs slows it (fault C17)."""
+    story = wall().at(101, "bench", schema.WaitMeasured(process, 500 * MS, 9 * MS, 49 * MS, 25, 0, fifo=False))
+    found = judged(story.at(102, "bench", schema.CpuMeasured(99.0, 95.0, 2, 500 * MS)).records())
+    assert found.verdict == ("invalid" if judged_too else "faithful")
+    assert (threshold(found, "other processes").held is False) == judged_too
+    assert (f"without SCHED_FIFO, so who else ran was judged: {process}" in found.note) == judged_too
+
+
+def test_a_real_rnic_is_not_dilated_and_says_so() -> None:
+    real = schema.HardwareEngaged("rnic", "dpu0", "mlx5_0")
+    found = judged(wall(dilation=10.0).at(-1, "bench", real).records())
+    assert found.verdict == "degraded"
+    assert found.reasons == ("the wire of dpu0 is a real RNIC's, 10 times too fast at this dilation",)
+    assert judged(wall(dilation=1.0, late_ms=0.1).at(-1, "bench", real).records()).verdict == "faithful"
+
+
 def test_a_reading_over_too_short_a_time_says_nothing_of_a_rate() -> None:
     assert judged(wall(rate=SETTING * 5, interval_ms=10).records()).verdict == "faithful"
 
