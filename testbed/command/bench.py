@@ -213,9 +213,9 @@ BENCHMARKS: dict[str, Benchmark] = {
     ),
     **{
         f"memory_mib_{kind}": Benchmark(
-            f"memory of {words} in a run (PSS)", "MiB", partial(memory_bench.memory_of, kind), root=True
+            f"memory of {found.words} (PSS)", "MiB", partial(memory_bench.memory_of, kind), root=True
         )
-        for kind, words in memory_bench.KINDS.items()
+        for kind, found in memory_bench.KINDS.items()
     },
     **_tokenizer_rows(),
     **_live_rows(),
