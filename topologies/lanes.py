@@ -15,7 +15,7 @@ from testbed.network.lanes import type_of_service
 from topologies.fabric import SwitchPort
 from topologies.lane_queues import LEAVES, Leaf, PortQueues
 from topologies.namespaces import network_of
-from topologies.programs import run
+from topologies.programs import ProgramFailed, run
 from topologies.queues import ROOT, Filter, Htb, QueueReader
 
 LEAF_BURST = 1_000
@@ -57,11 +57,21 @@ def change(port: SwitchPort, before: PortQueues, queues: PortQueues) -> tuple[st
 
     Packets are turned over to the new lanes first; a lane that goes away may then run empty for DRAIN_S. A lane that
     moves between the tables while it is backlogged has its new priority from when it has run empty once (HTB).
-    Raises LaneFault also where the tree was not as `before`, which is then left alone.
+    Raises LaneFault also where the tree was not as `before`, which is then left alone. A change that fails half way
+    puts `before` back, at the price of what waited, before it raises.
     """
     check(port, before)
     if not (before.rate_bits_per_s and queues.rate_bits_per_s):
         return apply(port, queues)
+    try:
+        _turn_over(port, before, queues)
+        return check(port, queues)
+    except (LaneFault, ProgramFailed):
+        apply(port, before)
+        raise
+
+
+def _turn_over(port: SwitchPort, before: PortQueues, queues: PortQueues) -> None:
     kept = {leaf.lane for leaf in before.leaves}
     with QueueReader(port.pid) as reader:
         old = {found.preference for found in reader.filters(port.device)}
@@ -79,7 +89,6 @@ def change(port: SwitchPort, before: PortQueues, queues: PortQueues) -> tuple[st
         while any(reader.classes(port.device)[handle].backlog for handle in gone) and time.monotonic() < limit:
             time.sleep(0.005)
     _tc(port, [f"class del dev {port.device} classid {_handle(handle)}" for handle in gone])
-    return check(port, queues)
 
 
 def check(port: SwitchPort, queues: PortQueues, reader: QueueReader | None = None) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from testbed.network.lanes import LaneTable
 from topologies import lane_queues, lanes
 from topologies.lane_queues import LEAVES, PortQueues
 from topologies.namespaces import network_of
-from topologies.programs import run
+from topologies.programs import ProgramFailed, run
 from topologies.queues import QueueReader
 
 pytestmark = pytest.mark.root
@@ -146,6 +146,18 @@ def test_a_tree_that_is_not_as_it_was_left_is_not_changed(build: Build) -> None:
         lanes.change(port, queues, lane_queues.queues_of(port, FEWER))
     with QueueReader(port.pid) as reader:
         assert len(reader.classes(port.device)) == 6
+
+
+def test_a_change_that_fails_half_way_is_taken_back(build: Build) -> None:
+    """By then the kept classes have their new weights, and the kernel refuses a class of another tree."""
+    port = to_gpu(build())
+    before = lane_queues.queues_of(port)
+    lanes.apply(port, before)
+    fewer = lane_queues.queues_of(port, FEWER)
+    refused = fewer.leaves[0]._replace(lane=0x1_0000)
+    with pytest.raises(ProgramFailed, match="tc -batch"):
+        lanes.change(port, before, fewer._replace(leaves=(*fewer.leaves, refused)))
+    assert len(lanes.check(port, before)) == 5
 
 
 def test_a_link_that_went_down_and_up_is_as_before(build: Build) -> None:
