@@ -231,5 +231,8 @@ BENCHMARKS: dict[str, Benchmark] = {
     ),
 }  # fmt: skip
 """What can be measured."""
-GROUPS = {group: tuple(name for name in BENCHMARKS if name.startswith(f"{group}_")) for group in ("tokenizer", "live")}
+GROUPS = {
+    group: tuple(name for name in BENCHMARKS if name.startswith(f"{group}_"))
+    for group in ("tokenizer", "live", "memory")
+}
 """Rows that are asked for together."""
