@@ -24,6 +24,7 @@ ROWS: dict[str, tuple[str, ...]] = {
         "topologies/test_bench_run.py::test_kill_9_at_any_moment_of_the_start",
     ),
     "A7 a helper blocks the next start": (
+        "topologies/test_bench_run.py::test_a_lab_that_was_taken_down_starts_again_with_its_helpers",
         "topologies/test_bench_run.py::test_another_plan_in_the_same_folder_takes_nothing_of_the_last_attempt",
         "topologies/test_capture.py::test_kill_9_of_the_bench_leaves_no_capture_behind",
     ),

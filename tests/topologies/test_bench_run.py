@@ -213,6 +213,21 @@ def test_another_plan_in_the_same_folder_takes_nothing_of_the_last_attempt(tree:
     assert json.loads((aside / "control" / "bench.json").read_text())["outcome"] == "errored"
 
 
+def test_a_lab_that_was_taken_down_starts_again_with_its_helpers(tree: BenchTree, label: str) -> None:
+    """Fault A7: captures are processes beside the nodes; those of the first start are in nobody's way."""
+    captures = (bench_plans.capture("gpu0", "cnic0"), bench_plans.capture("dpu0", "cnic0"))
+    folder = tree.make(bench_plans.demo_plan(label, parameters={"client0": "endless"}, captures=captures))
+    process = tree.start("run", folder, "--nodes", "namespace")
+    wait_for(folder / "control" / "start.json", process)
+    assert finish(process)[0] == 4
+    again = bench_plans.demo_plan(label, parameters={"seconds": 0.5}, captures=captures)
+    (folder / "plan.json").write_bytes(bench_plans.written(again))
+    code, _, err = tree.run("run", folder, "--nodes", "namespace")
+    assert code == 0, err
+    assert result(folder) == {"outcome": "completed", "detail": "", "teardown": ""}
+    assert len(list((folder / "captures").glob("*.pcap"))) == 2
+
+
 @pytest.mark.docker
 def test_kill_9_then_clean(tree: BenchTree, label: str) -> None:
     folder = tree.make(bench_plans.demo_plan(label, parameters={"client0": "endless"}))
