@@ -58,7 +58,7 @@ def _consoles() -> tuple[Sizes, ...]:
 
 
 _BLINK = partial(_runs, "blink/demo.toml", "workload.requests=16")
-_DUALPATH = partial(_runs, "dualpath/small.toml")
+_DUALPATH = partial(_runs, "dualpath/small.toml", "dilation=60")
 _HOST_DRIVEN = partial(_runs, "blink/host-driven-small.toml")
 KINDS = {
     "nic": Kind("a soft RNIC", _BLINK, "nic"),
