@@ -3,7 +3,8 @@
 Round trips and packets are `emulators.rnic_bench`'s: two NICs and a bridge without lanes, so what HTB costs is not in
 its packets a second. Hence the budget is bounded: never more than the modelled figure, which has it in, and never
 less than half of that, since a host that slow for a second was disturbed, and a verdict judges the run itself.
-The port and the sleeping process are `topologies.calibration_port`'s.
+The port and the sleeping process are `topologies.calibration_port`'s. Where other processes had more than a tenth of
+the CPU meanwhile, the figures would be theirs, and good for a week: then there are none.
 
 Both are processes of a label with a record, in a cell, with mount and network namespaces that end with them: of a
 calibration that was killed, the reaper removes everything.
@@ -12,6 +13,7 @@ calibration that was killed, the reaper removes everything.
 from __future__ import annotations
 
 import os
+import resource
 import secrets
 import subprocess
 import sys
@@ -22,17 +24,21 @@ from typing import Any
 
 import msgspec
 
+from testbed.events.fidelity_events import CpuMeasured
 from testbed.network.wire_profile import MEASURED_SOURCE, WireProfile, modelled
-from testbed.units import MICROSECOND
+from testbed.units import MICROSECOND, SECOND
 from topologies import cells, reaper
 from topologies.cells import Cells
+from topologies.meters import CpuMeter
 from topologies.processes import SOURCE, die_with_parent
 from topologies.registry import RunRecord, RunRegistry, mark_of, registered, registry_lock
 
 TURNS, MESSAGES = 500, 12
 _PATIENCE_S = 20.0
+MOST_OTHERS = 10.0
+"""Percent of the machine's CPU time, as in a run's verdict (testbed.metrics.thresholds, "other processes")."""
 # Names of network namespaces are mounts; in a private mount namespace they end with it.
-_PRIVATE = "mkdir -p /run/netns && mount -t tmpfs none /run/netns && exec \"$@\""
+_PRIVATE = 'mkdir -p /run/netns && mount -t tmpfs none /run/netns && exec "$@"'
 
 
 class CannotMeasure(Exception):
@@ -49,9 +55,27 @@ def measure() -> WireProfile:
         undo.callback(group.remove)
         cell = group.make("calibration")
         run = partial(_figures, registry, cell)
+        cpu, before = CpuMeter(), _spent_s()
         bench = run("emulators.rnic_bench", "--json", "--turns", str(TURNS), "--messages", str(MESSAGES))
         port = run("topologies.calibration_port", network=True)
+        refuse_if_disturbed(cpu.measure(), _spent_s() - before)
     return profile_of(bench, port, len(os.sched_getaffinity(0)), datetime.now(UTC).isoformat(timespec="seconds"))
+
+
+def refuse_if_disturbed(cpu: CpuMeasured, ours_s: float) -> None:
+    """`cpu` of the whole machine, `ours_s` of what measured. Raises CannotMeasure."""
+    had = cpu.cores * cpu.interval
+    others = cpu.busy_percent - 100.0 * ours_s * SECOND / had
+    if others > MOST_OTHERS:
+        raise CannotMeasure(
+            f"other processes had {others:.0f} % of the CPU meanwhile, {MOST_OTHERS:.0f} % is the limit"
+        )
+
+
+def _spent_s() -> float:
+    """CPU seconds of this process's children that have ended, and of theirs."""
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return spent.ru_utime + spent.ru_stime
 
 
 def profile_of(bench: dict[str, Any], port: dict[str, Any], cores: int, measured_at: str) -> WireProfile:

@@ -8,9 +8,11 @@ import time
 
 import pytest
 
+from testbed.events.fidelity_events import CpuMeasured
 from testbed.network.wire_profile import MEASURED_SOURCE, modelled
+from testbed.units import SECOND
 from topologies import reaper
-from topologies.calibration import SOURCE, CannotMeasure, measure, profile_of
+from topologies.calibration import SOURCE, CannotMeasure, measure, profile_of, refuse_if_disturbed
 from topologies.registry import RunRegistry, registered
 
 
@@ -24,6 +26,17 @@ def test_a_disturbed_second_wrecks_no_plan(packets: float, budget: int) -> None:
     }
     profile = profile_of(bench, {"rate_error": 0.99, "lateness_p99": 7}, 2, "2026-01-01T00:00:00+00:00")
     assert (profile.packets_per_s, profile.packet_cost, profile.verb_round_trip) == (budget, 17_000, 90_000)
+
+
+@pytest.mark.parametrize(("busy", "ours_s", "refused"), [(55.0, 4.6, False), (56.1, 4.6, True), (5.0, 0.0, False)])
+def test_figures_of_a_host_with_other_work_are_not_kept(busy: float, ours_s: float, refused: bool) -> None:
+    """Ten seconds of CPU time on two cores."""
+    cpu = CpuMeasured(0.0, busy, 2, 5 * SECOND)
+    if not refused:
+        refuse_if_disturbed(cpu, ours_s)
+        return
+    with pytest.raises(CannotMeasure, match="other processes had 10 % of the CPU meanwhile, 10 % is the limit"):
+        refuse_if_disturbed(cpu, ours_s)
 
 
 @pytest.mark.root
