@@ -25,10 +25,25 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "topologies"))  # i
 import host_state
 
 TOP = Path(__file__).resolve().parents[2]
-SMALL = TOP / "fixtures" / "experiments" / "blink" / "small.toml"
-CAPTURE = 'captures=[{node="gpu0", interface="cnic0", limit_mib=8}]'
+EXPERIMENTS = TOP / "fixtures" / "experiments"
+SMALL = EXPERIMENTS / "blink" / "small.toml"
 ENDS_WITHIN_S = 45.0
 """From the kill to the end of the run and its tear-down; mostly patience with containers."""
+
+
+class Experiment(NamedTuple):
+    """What the killed run runs: a shipped experiment, made long enough to be killed in its middle."""
+
+    file: str
+    settings: tuple[str, ...]
+
+
+BLINK = Experiment(
+    "blink/small.toml",
+    ('captures=[{node="gpu0", interface="cnic0", limit_mib=8}]', "workload.requests=4000"),
+)
+DUALPATH = Experiment("dualpath/small.toml", ("dilation=60",))
+HOST_DRIVEN = Experiment("blink/host-driven-small.toml", ("workload.requests=400",))
 
 
 class Kind(NamedTuple):
@@ -43,6 +58,7 @@ class Kind(NamedTuple):
     verb: str = "run"
     alike: str = ""
     """Kinds of one word here die alike: without `--soak` one of them, by the seed, stands for all."""
+    experiment: Experiment = BLINK
 
 
 NODE_DIED = r"node {0}\b.*(was killed by SIGKILL|ended with 137)"
@@ -54,6 +70,14 @@ KINDS = [
         Kind(f"node-{name}", f"node {name}", NODE_DIED.format(name), alike="node")
         for name in ("client0", "dpu0", "gpu0", "host0")
     ),
+    *(
+        Kind(f"dualpath-{name}", f"node {name}", NODE_DIED.format(name), alike="node", experiment=DUALPATH)
+        for name in ("pe0", "de0", "sched0", "storage0")
+    ),
+    *(
+        Kind(f"host-driven-{name}", f"node {name}", NODE_DIED.format(name), alike="node", experiment=HOST_DRIVEN)
+        for name in ("host0", "gpu0")
+    ),
     Kind("nic", "nic gpu0", r"nic gpu0 was killed by SIGKILL", alike="helper"),
     Kind("capture", "capture gpu0.cnic0", r"capture gpu0\.cnic0 was killed by SIGKILL", alike="helper"),
     Kind("relay", "relay", r"relay was killed by SIGKILL", verb="serve", alike="helper"),
@@ -64,17 +88,18 @@ KINDS = [
 
 
 class LiveRun:
-    """`looplane run` (or `serve`) of many short requests on Mininet, as a process of its own."""
+    """`looplane run` (or `serve`) of the kind's experiment on Mininet, as a process of its own."""
 
     def __init__(self, parent: Path, kind: Kind, *words: str) -> None:
         self.kind = kind
         self.parent = parent / secrets.token_hex(4)
         self.parent.mkdir()
         self.said = self.parent / "said.txt"
+        file = EXPERIMENTS / kind.experiment.file
+        settings = (f'nodes="{kind.nodes}"', *kind.experiment.settings)
         command = [
-            sys.executable, "-m", "testbed.command", kind.verb, str(SMALL), "--on", "mininet", "--json",
-            "--out", str(self.parent / "runs"), "--set", f'nodes="{kind.nodes}"', "--set", CAPTURE,
-            "--set", "workload.requests=4000", *words,
+            sys.executable, "-m", "testbed.command", kind.verb, str(file), "--on", "mininet", "--json",
+            "--out", str(self.parent / "runs"), *(word for each in settings for word in ("--set", each)), *words,
         ]  # fmt: skip
         with self.said.open("wb") as said:
             self.process = subprocess.Popen(command, cwd=TOP, env={**os.environ, "PYTHONPATH": str(TOP)},
