@@ -15,7 +15,7 @@ from topologies import hardware, rdma, storage_image
 from topologies.programs import ProgramFailed
 from topologies.registry import registered
 
-_DISKS = frozenset({"ext4", "xfs", "btrfs", "fuse.3fs", "fuse", "nfs", "nfs4", "lustre", "beegfs"})
+_DISKS = frozenset({"ext4", "xfs", "btrfs", "fuse.hf3fs", "fuse", "nfs", "nfs4", "lustre", "beegfs"})
 ACCELERATORS = (("NVIDIA GPU", "/dev", "nvidia[0-9]*"), ("AMD GPU", "/dev/dri", "renderD*"), ("NPU", "/dev/accel", "*"))
 """What it is, and where its device files lie."""
 

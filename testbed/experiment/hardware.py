@@ -182,6 +182,10 @@ def _wrong_rnics(hardware: Hardware, nodes: Sequence[HardwareNode], nodes_as: st
     able = {node.name: node for node in nodes if node.peers}
     faults = [_unknown("rnics", name, able) for name in hardware.rnics if name not in able]
     for name in (name for name in hardware.rnics if name in able):
+        ports = [port for port, fabric in able[name].ports.items() if fabric != "front"]
+        if len(ports) > 1:
+            words = f"a node with one RoCE port; it has {', '.join(ports)}, and a device would be all of them"
+            faults.append(Complaint(joined("hardware.rnics", name), shown(hardware.rnics[name].device), words))
         for peer in able[name].peers:
             if peer not in hardware.rnics:
                 words = f"its peer {peer} has none; RNICs give out queue-pair numbers themselves: both ends or none"

@@ -36,7 +36,7 @@ THRESHOLDS: dict[str, Limit] = {
         Limit(
             "run-queue wait", "% of wall time", 20.0, 50.0,
             "Time in which a node's software or its NIC was ready and had no CPU (schedstat); the worst process "
-            "counts. Nodes that share a core wait for each other: 10 to 13 % in undisturbed runs on two cores. Denied "
+            "counts. Nodes that share a core wait for each other: 10 to 15 % in undisturbed runs on two cores. Denied "
             "SCHED_FIFO beside one endless loop a core it was 36 %, and no other threshold was crossed. What runs on "
             "cores of the host is left out: its waits are what a run with neighbours measures.",
         ),
