@@ -89,6 +89,7 @@ class LaneDesk:
                 yield LanesApplied(name, port.port.rate_bits_per_s, classes[name])
         except (ValueError, LaneFault, ProgramFailed) as problem:
             fault = str(problem)
+            say(f"lanes not changed as asked: {fault}")
         names = ask.ports or tuple(self._ports)
         tables = {name: self._tables[name] for name in names if name in self._tables}
         _write(self._control / ANSWER, Answer(ask.number, fault, tables, classes))

@@ -29,6 +29,14 @@ class _Reading(NamedTuple):
     drops: int
 
 
+_NOTHING = _Reading(0, 0, 0)
+
+
+def _earlier(before: _Reading, reading: _Reading) -> _Reading:
+    """What to count from: nothing, where a queue was made anew, whose counters begin at 0 again."""
+    return _NOTHING if any(was > now for was, now in zip(before, reading, strict=True)) else before
+
+
 class LinkMeter:
     """Reads every port's queues; each `measure` tells what has passed since the one before."""
 
@@ -52,7 +60,7 @@ class LinkMeter:
         interval, self._read_at = now - self._read_at, now
         settings = {port.name: port.port.rate_bits_per_s for port in self._ports}
         for (port, lane), reading in self._read():
-            before = self._last.get((port, lane), _Reading(0, 0, 0))
+            before = _earlier(self._last.get((port, lane), _NOTHING), reading)
             self._last[port, lane] = reading
             size = reading.bytes - before.bytes
             yield LinkMeasured(

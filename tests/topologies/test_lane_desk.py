@@ -73,5 +73,6 @@ def test_nonsense_in_the_folder_is_said_and_changes_nothing(tmp_path: Path) -> N
     (tmp_path / ASK).write_text(json.dumps({"number": 7, "ports": ["x"], "changes": {}}))
     assert list(desk.look(said.append)) == []
     assert json.loads((tmp_path / ANSWER).read_text())["fault"].startswith("no port 'x'")
+    assert said[1].startswith("lanes not changed as asked: no port 'x'")
     assert Ask(1, (), {}).changes == {}
     assert LaneTable().frames() == {}
