@@ -25,6 +25,7 @@ from typing import Any
 import msgspec
 
 from testbed.events.fidelity_events import CpuMeasured
+from testbed.metrics.thresholds import THRESHOLDS
 from testbed.network.wire_profile import MEASURED_SOURCE, WireProfile, modelled
 from testbed.units import MICROSECOND, SECOND
 from topologies import cells, reaper
@@ -35,8 +36,8 @@ from topologies.registry import RunRecord, RunRegistry, mark_of, registered, reg
 
 TURNS, MESSAGES = 500, 12
 _PATIENCE_S = 20.0
-MOST_OTHERS = 10.0
-"""Percent of the machine's CPU time, as in a run's verdict (testbed.metrics.thresholds, "other processes")."""
+MOST_OTHERS = THRESHOLDS["other processes"].faithful
+"""Percent of the machine's CPU time that strangers may have: as in a faithful run."""
 # Names of network namespaces are mounts; in a private mount namespace they end with it.
 _PRIVATE = 'mkdir -p /run/netns && mount -t tmpfs none /run/netns && exec "$@"'
 

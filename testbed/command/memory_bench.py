@@ -37,14 +37,15 @@ class Kind(NamedTuple):
     """What it is."""
     look: Callable[[], tuple[Sizes, ...]]
     """Looks at processes of this kind, and of others, several times."""
-    called: str
-    """The kind that the look calls it."""
+    role: str = ""
+    """What the look calls it, where that is not the kind's own name."""
 
 
 def memory_of(kind: str) -> list[float]:
     """MiB of the processes of that kind, one figure a repeat (the mean, where a run has several of the kind)."""
     found = KINDS[kind]
-    return [sum(sizes[found.called]) / len(sizes[found.called]) for sizes in found.look()]
+    seen = [sizes[found.role or kind] for sizes in found.look()]
+    return [sum(each) / len(each) for each in seen]
 
 
 @cache
@@ -61,23 +62,23 @@ _BLINK = partial(_runs, "blink/demo.toml", "workload.requests=16")
 _DUALPATH = partial(_runs, "dualpath/small.toml", "dilation=60")
 _HOST_DRIVEN = partial(_runs, "blink/host-driven-small.toml")
 KINDS = {
-    "nic": Kind("a soft RNIC", _BLINK, "nic"),
-    "dpu": Kind("a DPU's software", _BLINK, "dpu"),
-    "gpu": Kind("a GPU's software", _BLINK, "gpu"),
-    "host": Kind("a host's software that only provisions", _BLINK, "host"),
-    "client": Kind("a client", _BLINK, "client"),
-    "capture": Kind("a capture", _BLINK, "capture"),
-    "bench": Kind("the bench", _BLINK, "bench"),
-    "conductor": Kind("the looplane command", _BLINK, "conductor"),
+    "nic": Kind("a soft RNIC", _BLINK),
+    "dpu": Kind("a DPU's software", _BLINK),
+    "gpu": Kind("a GPU's software", _BLINK),
+    "host": Kind("a host's software that only provisions", _BLINK),
+    "client": Kind("a client", _BLINK),
+    "capture": Kind("a capture", _BLINK),
+    "bench": Kind("the bench", _BLINK),
+    "conductor": Kind("the looplane command", _BLINK),
     "server": Kind("a host-driven server, all its processes", _HOST_DRIVEN, "host"),
-    "prefill": Kind("a prefill node's engines", _DUALPATH, "prefill"),
-    "decode": Kind("a decode node's engines", _DUALPATH, "decode"),
-    "scheduler": Kind("the central scheduler", _DUALPATH, "scheduler"),
-    "storage": Kind("a storage node's software", _DUALPATH, "storage"),
-    "supervisor": Kind("the console's supervisor", _consoles, "supervisor"),
-    "runnerd": Kind("the console's runnerd", _consoles, "runnerd"),
-    "web": Kind("the console's web process", _consoles, "web"),
-    "worker": Kind("the console's worker", _consoles, "worker"),
+    "prefill": Kind("a prefill node's engines", _DUALPATH),
+    "decode": Kind("a decode node's engines", _DUALPATH),
+    "scheduler": Kind("the central scheduler", _DUALPATH),
+    "storage": Kind("a storage node's software", _DUALPATH),
+    "supervisor": Kind("the console's supervisor", _consoles),
+    "runnerd": Kind("the console's runnerd", _consoles),
+    "web": Kind("the console's web process", _consoles),
+    "worker": Kind("the console's worker", _consoles),
 }
 
 

@@ -26,7 +26,6 @@ import host_state
 
 TOP = Path(__file__).resolve().parents[2]
 EXPERIMENTS = TOP / "fixtures" / "experiments"
-SMALL = EXPERIMENTS / "blink" / "small.toml"
 ENDS_WITHIN_S = 45.0
 """From the kill to the end of the run and its tear-down; mostly patience with containers."""
 
@@ -42,6 +41,7 @@ BLINK = Experiment(
     "blink/small.toml",
     ('captures=[{node="gpu0", interface="cnic0", limit_mib=8}]', "workload.requests=4000"),
 )
+SMALL = EXPERIMENTS / BLINK.file
 DUALPATH = Experiment("dualpath/small.toml", ("dilation=60",))
 HOST_DRIVEN = Experiment("blink/host-driven-small.toml", ("workload.requests=400",))
 

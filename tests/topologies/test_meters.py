@@ -21,7 +21,7 @@ def test_a_queue_that_is_made_anew_takes_nothing_back(build: Build) -> None:
     lanes.apply(port, queues)
     meter = LinkMeter(fabric.plan, [port])
     flood(fabric, {0: FRAME}, 100)
-    time.sleep(0.1)
+    time.sleep(0.1)  # 100 frames take the port 33 ms
     carried = {event.lane: event.packets for event in meter.measure()}
     assert carried[0] > 0
     lanes.apply(port, queues)
