@@ -1,8 +1,9 @@
 """Two soft RNICs back to back, each with software's verbs: for measurements, and for whoever tests the wire.
 
 `NicPair` starts two NIC processes from a small plan of two nodes, each with one region, and connects this process to
-both. They speak over loopback, or in the two network namespaces of a `LinkedNamespaces`,
-which are joined by a bridge in a third, as the nodes of a run are. Both clean up what they made, by name and pid.
+both. They speak over loopback, or in two network namespaces: those of a `LinkedNamespaces`, which are joined by a
+bridge in a third, as the nodes of a run are, or `NamedNamespaces` that somebody else has made. Each cleans up what it
+made, by name and pid.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Protocol
 
 from emulators.shared_memory import SharedMemory
 from emulators.verbs import Verbs
@@ -95,12 +97,34 @@ class LinkedNamespaces:
             _run([*self.prefix(index), "ip", "neighbour", "replace", other, "lladdr", mac, "dev", "cnic0"])
 
 
+class Ends(Protocol):
+    """Two network namespaces with an interface `cnic0` each."""
+
+    addresses: tuple[str, str]
+
+    def prefix(self, index: int) -> list[str]:
+        """Command words that put a program into one of the two."""
+        ...
+
+
+class NamedNamespaces:
+    """The two ends of a network that somebody else has made: a process in each, and their addresses there."""
+
+    def __init__(self, pids: tuple[int, int], addresses: tuple[str, str]) -> None:
+        self.pids = pids
+        self.addresses = addresses
+
+    def prefix(self, index: int) -> list[str]:
+        """Command words that put a program into one of the two."""
+        return ["nsenter", f"--net=/proc/{self.pids[index]}/ns/net"]
+
+
 class NicPair:
     """Two running soft RNICs and the verbs of both nodes' software, all this process's."""
 
     def __init__(
         self,
-        namespaces: LinkedNamespaces | None = None,
+        namespaces: Ends | None = None,
         *,
         rate_bits_per_s: int = UNSHAPED,
         options: Sequence[str] = (),

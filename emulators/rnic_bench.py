@@ -139,7 +139,7 @@ def reads_and_ping(
 
     The round trips of all three, and for both READs the ratio of each round's medians.
     """
-    read = _read_of(pair, 64)
+    read = read_of(pair, 64)
     count = -(-turns // rounds)
     ways = {"READ of 64 B": spin_for, "READ of 64 B, sleeping": wait_for}
     pings: list[int] = []
@@ -164,7 +164,7 @@ def reads_and_ping(
 
 def busy_over_idle(pair: NicPair, core: int, turns: int, rounds: int = ROUNDS) -> Ratio:
     """p99 of the READ of 64 bytes while a process spins on the responder's core ÷ p99 without, in alternation."""
-    read = _read_of(pair, 64)
+    read = read_of(pair, 64)
     ratios = []
     for _ in range(rounds):
         idle = sorted(verb_times(pair, read, turns, gap_s=GAP_S))
@@ -315,7 +315,8 @@ def _stream(what: str, packets: int, elapsed: int, used: tuple[int, int]) -> Str
     return Stream(what, packets * SECOND / elapsed, sender, receiver)
 
 
-def _read_of(pair: NicPair, length: int) -> Callable[[int], Verb]:
+def read_of(pair: NicPair, length: int) -> Callable[[int], Verb]:
+    """READs of so many bytes of the other node's region, by their number."""
     return lambda turn: Read(turn, pair.names[1], remote=pair.remote, length=length)
 
 

@@ -1,10 +1,10 @@
-"""A self-test of the host, about five seconds: what its wire can do, as a `WireProfile` (docs/models/fidelity.md).
+"""A self-test of the host, about ten seconds: what its wire can do, as a `WireProfile` (docs/models/fidelity.md).
 
-Round trips and packets are `emulators.rnic_bench`'s: two NICs and a bridge without lanes, so what HTB costs is not in
-its packets a second. Hence the budget is bounded: never more than the modelled figure, which has it in, and never
-less than half of that, since a host that slow for a second was disturbed, and a verdict judges the run itself.
-The port and the sleeping process are `topologies.calibration_port`'s. Where other processes had more than a tenth of
-the CPU meanwhile, the figures would be theirs, and good for a week: then there are none.
+What verbs take and packets a second are `topologies.calibration_wire`'s, through lanes as in a run; the rate error and
+the sleeping process are `topologies.calibration_port`'s. The packet budget is bounded: never more than the modelled
+figure, since in a run the machines need CPU as well, and never less than half of that, since a host that slow for a
+second was disturbed, and a verdict judges the run itself. Where other processes had more than a tenth of the CPU
+meanwhile, the figures would be theirs, and good for a week: then there are none.
 
 Both are processes of a label with a record, in a cell, with mount and network namespaces that end with them: of a
 calibration that was killed, the reaper removes everything.
@@ -17,6 +17,7 @@ import resource
 import secrets
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import partial
@@ -26,16 +27,16 @@ import msgspec
 
 from testbed.events.fidelity_events import CpuMeasured
 from testbed.metrics.thresholds import THRESHOLDS
-from testbed.network.wire_profile import MEASURED_SOURCE, WireProfile, modelled
-from testbed.units import MICROSECOND, SECOND
+from testbed.network.wire_profile import MEASURED_SOURCE, PortBench, PortFigure, WireProfile, modelled
+from testbed.units import SECOND
 from topologies import cells, reaper
+from topologies.calibration_wire import RATES
 from topologies.cells import Cells
 from topologies.meters import CpuMeter
 from topologies.processes import SOURCE, die_with_parent
 from topologies.registry import RunRecord, RunRegistry, mark_of, registered, registry_lock
 
-TURNS, MESSAGES = 500, 12
-_PATIENCE_S = 20.0
+_PATIENCE_S = 30.0
 MOST_OTHERS = THRESHOLDS["other processes"].faithful
 """Percent of the machine's CPU time that strangers may have: as in a faithful run."""
 # Names of network namespaces are mounts; in a private mount namespace they end with it.
@@ -55,12 +56,12 @@ def measure() -> WireProfile:
         group = Cells(registry.label)
         undo.callback(group.remove)
         cell = group.make("calibration")
-        run = partial(_figures, registry, cell)
+        run = partial(_printed, registry, cell)
         cpu, before = CpuMeter(), _spent_s()
-        bench = run("emulators.rnic_bench", "--json", "--turns", str(TURNS), "--messages", str(MESSAGES))
-        port = run("topologies.calibration_port", network=True)
+        wire = msgspec.json.decode(run("topologies.calibration_wire"), type=list[PortBench])
+        port = msgspec.json.decode(run("topologies.calibration_port", network=True))
         refuse_if_disturbed(cpu.measure(), _spent_s() - before)
-    return profile_of(bench, port, len(os.sched_getaffinity(0)), datetime.now(UTC).isoformat(timespec="seconds"))
+    return profile_of(wire, port, len(os.sched_getaffinity(0)), datetime.now(UTC).isoformat(timespec="seconds"))
 
 
 def refuse_if_disturbed(cpu: CpuMeasured, ours_s: float) -> None:
@@ -79,20 +80,20 @@ def _spent_s() -> float:
     return spent.ru_utime + spent.ru_stime
 
 
-def profile_of(bench: dict[str, Any], port: dict[str, Any], cores: int, measured_at: str) -> WireProfile:
+def profile_of(wire: Sequence[PortBench], port: dict[str, Any], cores: int, measured_at: str) -> WireProfile:
     """The profile in the figures of the two measurements."""
-    trip = next(row for row in bench["round_trips"] if row["what"] == "READ of 64 B, sleeping")
-    stream = next(row for row in bench["streams"] if row["what"].startswith("WRITE of 1 MiB"))
-    most = modelled(cores).packets_per_s
+    most, fastest = modelled(cores).packets_per_s, wire[-1]
+    figures = zip(RATES, wire, strict=True)
     return WireProfile(
         source=MEASURED_SOURCE,
         measured_at=measured_at,
-        verb_round_trip=round(trip["p50_us"] * MICROSECOND),
-        verb_round_trip_p99=round(trip["p99_us"] * MICROSECOND),
-        packet_cost=round((stream["sender_cpu_us"] + stream["receiver_cpu_us"]) * MICROSECOND),
-        packets_per_s=max(most // 2, min(most, round(stream["packets_per_s"]))),
+        verb_round_trip=fastest.verb_round_trip,
+        verb_round_trip_p99=fastest.verb_round_trip_p99,
+        packet_cost=fastest.packet_cost,
+        packets_per_s=max(most // 2, min(most, round(fastest.packets_per_s))),
         rate_error=round(port["rate_error"], 4),
         lateness_p99=port["lateness_p99"],
+        ports=tuple(PortFigure(rate, one.verb_round_trip, one.bulk_read) for rate, one in figures),
     )
 
 
@@ -108,7 +109,8 @@ def _registered() -> RunRegistry:
     return registry
 
 
-def _figures(registry: RunRegistry, cell: Any, module: str, *words: str, network: bool = False) -> dict[str, Any]:
+def _printed(registry: RunRegistry, cell: Any, module: str, *, network: bool = False) -> str:
+    """What a module prints, run in a cell and in a mount namespace (and a network namespace) of its own."""
     command = ["unshare", "--mount", *(["--net"] if network else []), "sh", "-c", _PRIVATE, "sh"]
 
     def inside() -> None:
@@ -116,7 +118,7 @@ def _figures(registry: RunRegistry, cell: Any, module: str, *words: str, network
         die_with_parent()
 
     process = subprocess.Popen(
-        [*command, sys.executable, "-m", module, *words], cwd=SOURCE, stdin=subprocess.DEVNULL, text=True,
+        [*command, sys.executable, "-m", module], cwd=SOURCE, stdin=subprocess.DEVNULL, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=inside,
         env={**os.environ, "TMPDIR": str(registry.folder)},
     )  # fmt: skip
@@ -129,5 +131,4 @@ def _figures(registry: RunRegistry, cell: Any, module: str, *words: str, network
         raise CannotMeasure(f"{module} took more than {_PATIENCE_S:.0f} s") from fault
     if process.returncode:
         raise CannotMeasure(f"{module}: {(said.strip().splitlines() or ['no word'])[-1]}")
-    figures: dict[str, Any] = msgspec.json.decode(out)
-    return figures
+    return out

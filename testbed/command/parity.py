@@ -1,7 +1,8 @@
 """`looplane parity [FILE…]`: the same experiment on an emulated network and under the simulated clock, side by side.
 
-For each file: a short calibration emulation (other seed) measures what the emulation's parts cost, the repeats are
-emulated, and the twin of each is simulated with its seeds. `testbed.experiment.parity` has the metrics and bounds.
+For each file: the self-test of this host says what its wire gives, a short calibration emulation (other seed) measures
+what the front network takes, the repeats are emulated, and the twin of each is simulated with its seeds.
+`testbed.experiment.parity` has the metrics and bounds.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from testbed.experiment.parity import Parity, compare, parity_text
 from testbed.experiment.run_folder import RunFolderError
 from testbed.experiment.spec import Spec
 from testbed.experiment.summary import TrialResults, selection_of
-from testbed.experiment.twin import NotMeasured, PartCosts, part_costs, twin_of
+from testbed.experiment.twin import FrontDelays, NotMeasured, WireCheck, front_delays, twin_of, wire_check
 
 DEFAULT_FILES = (EXPERIMENTS / "blink" / "parity.toml",)
 CALIBRATION_REQUESTS = 16
@@ -61,12 +62,13 @@ def main(arguments: argparse.Namespace) -> int:
         spec, text = read(file, overrides)
         _check_that_it_can_be_timed(file, spec)
         calibrating, _ = read(file, [*overrides, "repeats=1", f"seed={spec.seed + 1}", *_few_requests(spec)])
-        here = _compare(spec, text, calibrating, overrides, arguments.out or runs_folder())
+        here, wires = _compare(spec, text, calibrating, overrides, arguments.out or runs_folder())
         found += here
-        told.append({"file": file, "comparisons": [msgspec.to_builtins(parity) for parity in here]})
+        told.append({"file": file, "comparisons": [msgspec.to_builtins(one) for one in here], "wires": wires})
         if not arguments.json:
             lines = [line for parity in here for line in parity_text(parity)]
-            print("\n".join([f"{file}: {spec.title}", *lines]), flush=True)
+            checks = [f"wire in the emulations of {name}: {check.words()}" for name, check in wires.items()]
+            print("\n".join([f"{file}: {spec.title}", *lines, *checks]), flush=True)
     if arguments.json:
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(told), indent=1).decode() + "\n")
     if not all(parity.comparable for parity in found):
@@ -80,33 +82,46 @@ def _few_requests(spec: Spec) -> list[str]:
 
 def _compare(
     spec: Spec, text: bytes, calibrating: Spec, overrides: Sequence[str], parent: Path
-) -> tuple[Parity, ...]:
+) -> tuple[tuple[Parity, ...], dict[str, WireCheck]]:
     """Calibrates, emulates, simulates the twins. The folders stay, for whoever wants to look.
 
     Systems that serve agents need no calibration: what they wait for is KV, whose images have the modelled rates at
-    every dilation and byte_scale, so the plain simulation is their twin.
+    every dilation and byte_scale, so the plain simulation is their twin. (An experiment has systems of one sort only.)
     """
     profile = profile_for_a_run()
     agents = all(SYSTEMS[system.kind].clients == "agents" for system in spec.systems.values())
     folders = []
-    costs = None
+    delays: dict[str, FrontDelays] = {}
     if not agents:
-        say("calibration: a short emulation that measures the parts")
+        say("calibration: a short emulation that measures the front network")
         measured = _prepare(calibrating, parent, clock="wall", text=text, overrides=overrides, wire_profile=profile)
-        costs = _costs(measured, _run(measured, "mininet"))
+        delays = _delays(measured, _run(measured, "mininet"))
         folders.append(("calibration", measured))
     real = _prepare(spec, parent, clock="wall", text=text, overrides=overrides, wire_profile=profile)
     emulated = _run(real, "mininet")
     twin = _prepare(spec, parent, clock="simulated", text=text, overrides=overrides)
-    if costs is not None:
-        plans = tuple(twin_of(*pair, costs) for pair in zip(real.plans, twin.plans, strict=True))
+    wires: dict[str, WireCheck] = {}
+    if not agents:
+        where = [_where(results) for results in emulated]
+        plans = tuple(
+            twin_of(plan, plain, delays[name])
+            for plan, plain, name in zip(real.plans, twin.plans, where, strict=True)
+        )  # fmt: skip
         for trial, plan in zip(twin.trials, plans, strict=True):
             trial.write_plan(plan)
         twin = twin._replace(plans=plans)
+        for name in delays:
+            trials = [index for index, other in enumerate(where) if other == name]
+            wires[name] = wire_check([emulated[index].hops for index in trials], real.plans[trials[0]])
     simulated = _run(twin, "sim")
     for kind, prepared in (*folders, ("emulated", real), ("simulated", twin)):
         say(f"{kind}: {prepared.folder.path}")
-    return compare(emulated, simulated, selection_of(msgspec.to_builtins(spec.workload)))
+    return compare(emulated, simulated, selection_of(msgspec.to_builtins(spec.workload))), wires
+
+
+def _where(trial: TrialResults) -> str:
+    """System and point of a trial: what repeats have in common."""
+    return f"{trial.system} {trial.point}".strip()
 
 
 def _prepare(spec: Spec, parent: Path, **told: Any) -> Prepared:
@@ -127,11 +142,15 @@ def _check_that_it_can_be_timed(file: str, spec: Spec) -> None:
             raise CommandError(f"parity: {file}: {words}", ExitCode.BAD_INPUT)
 
 
-def _costs(prepared: Prepared, trials: Sequence[TrialResults]) -> PartCosts:
-    try:
-        return part_costs(trials[0].hops, prepared.plans[0])
-    except NotMeasured as fault:
-        raise CommandError(f"parity: {fault}", ExitCode.ERRORED) from fault
+def _delays(prepared: Prepared, trials: Sequence[TrialResults]) -> dict[str, FrontDelays]:
+    """Of each system at each point, from the calibration run of that one."""
+    found = {}
+    for trial, plan in zip(trials, prepared.plans, strict=True):
+        try:
+            found[_where(trial)] = front_delays(trial.hops, plan)
+        except NotMeasured as fault:
+            raise CommandError(f"parity: {_where(trial)}: {fault}", ExitCode.ERRORED) from fault
+    return found
 
 
 def _run(prepared: Prepared, backend: Any) -> list[TrialResults]:

@@ -9,6 +9,7 @@ from testbed.experiment.hardware import hardware_notes
 from testbed.experiment.outlines import NodeOutline
 from testbed.experiment.packet_budget import has_images, kernel_rate, roce_ports, saturated, true_rates
 from testbed.experiment.plan_draft import Draft
+from testbed.network.wire_profile import BULK_READ_BYTES
 from testbed.units import GBIT_PER_S, serialization_time
 
 
@@ -47,13 +48,13 @@ def _scales(draft: Draft) -> list[str]:
         f"{profile.packets_per_s} packets/s"
     )
     notes += _image_notes(byte_scale, images=images)
-    rate = rates["compute"]
-    if byte_scale > 1 and not images:
-        kilobytes = 64
-        true_us = serialization_time(kilobytes * 1024, rate) / 1000
+    if byte_scale > 1 and not images and "compute" in ports:
+        slowed = kernel_rate(rates["compute"], byte_scale, dilation)
+        here = profile.read_time(slowed, BULK_READ_BYTES, spec.network.compute.path_mtu) / dilation
+        modelled_us = serialization_time(BULK_READ_BYTES, rates["compute"]) / 1000
         notes.append(
-            f"rings and metadata are not scaled, so {kilobytes} KiB of them take {true_us * byte_scale:.0f} us of true "
-            f"time on this network and {true_us:.1f} us on the modelled one"
+            f"rings and metadata are not scaled, so a READ of {BULK_READ_BYTES // 1024} KiB of them takes "
+            f"{here / 1000:.0f} us of true time here (wire profile) and {modelled_us:.1f} us on the modelled network"
         )
     return notes
 

@@ -3,8 +3,9 @@
 A plain simulation has the modelled hardware's rates and delays. An emulation has others: a port is, in true time,
 `byte_scale` times slower for what is not scaled (rings, metadata, prompts, HTTP), and whatever its processes take in
 wall time costs a `dilation`-th of that in true time. The twin has both, so what is left between the two is what the
-simulation does not know: lateness, jitter, the machines' own CPU time. Delays and the wire's rate come from
-`PartCosts`, each measured by itself in another emulation; nothing is fitted to a latency.
+simulation does not know: lateness, jitter, the machines' own CPU time. The wire's delay and rate are of the plan's wire
+profile, the self-test of this host; the front network's two delays are measured in another, short emulation. Nothing is
+fitted to a latency.
 """
 
 from __future__ import annotations
@@ -17,21 +18,16 @@ from msgspec.structs import replace
 
 from testbed.experiment.plan import NodePlan, Plan
 from testbed.metrics.hops import Hops, VerbTime
-from testbed.network.roce import BTH_BYTES, FRAME_OVERHEAD_BYTES, ICRC_BYTES
-from testbed.units import SECOND, Nanoseconds
+from testbed.network.wire_profile import MODELLED, WireProfile
+from testbed.units import Nanoseconds
 
 LEAST_BULK_BYTES = 16 * 1024
 """Messages of fewer bytes say more of latencies than of rates."""
 
 
-class PartCosts(msgspec.Struct, frozen=True):
-    """What an emulation's parts cost, in wall nanoseconds: medians of one calibration run."""
+class FrontDelays(msgspec.Struct, frozen=True):
+    """What an emulation's front network takes, in wall nanoseconds: medians of one calibration run."""
 
-    verb_round_trip: Nanoseconds
-    """Of the smallest verbs, posting to completion."""
-    wire_rate_bits_per_s: int
-    """At which the twin's wire, which serialises a packet at both ports of its path, takes as long for the largest
-    READs as the emulation did. More than the kernel's rate where the lanes' bursts hide a part of a READ."""
     to_front_end: Nanoseconds
     """A request's way from the client's sending to the front end's step 1."""
     to_client: Nanoseconds
@@ -46,72 +42,109 @@ class NotMeasured(ValueError):
         super().__init__(f"the calibration run has no {part}; it takes an emulation whose requests were answered")
 
 
-def part_costs(hops: Hops, emulated: Plan) -> PartCosts:
-    """The costs in the hops of a run of `emulated`. Raises NotMeasured."""
+def front_delays(hops: Hops, emulated: Plan) -> FrontDelays:
+    """The delays in the hops of a run of `emulated`. Raises NotMeasured."""
     if not hops.to_front_end:
         raise NotMeasured("requests that arrived at a front end")
     if not hops.to_client:
         raise NotMeasured("tokens that arrived at a client")
-    if not hops.verbs:
-        raise NotMeasured("verbs.measured")
-    smallest = min(time.bytes for time in hops.verbs)
-    round_trip = _median([time for time in hops.verbs if time.bytes <= 2 * smallest])
-    largest = max((time.bytes for time in hops.verbs if time.kind == "read"), default=0)
-    roce = {fabric.name for fabric in emulated.fabrics if fabric.roce}
-    ports = [port for node in emulated.nodes for port in node.ports if port.fabric in roce]
-    rate = min(port.kernel_rate_bits_per_s for port in ports)
-    if largest >= LEAST_BULK_BYTES:
-        bulk = _median([time for time in hops.verbs if time.kind == "read" and time.bytes == largest])
-        rate = _bits_in_series(largest, emulated.path_mtu) * SECOND // max(1, bulk - round_trip)
-    dilated = emulated.dilation
-    return PartCosts(
-        verb_round_trip=round_trip,
-        wire_rate_bits_per_s=rate,
-        to_front_end=round(statistics.median(hops.to_front_end) * dilated),
-        to_client=round(statistics.median(hops.to_client) * dilated),
+    return FrontDelays(
+        to_front_end=round(statistics.median(hops.to_front_end) * emulated.dilation),
+        to_client=round(statistics.median(hops.to_client) * emulated.dilation),
     )
 
 
-def twin_of(emulated: Plan, simulated: Plan, costs: PartCosts) -> Plan:
+def twin_of(emulated: Plan, simulated: Plan, delays: FrontDelays) -> Plan:
     """`simulated`, the plan of the same trial under the simulated clock, as the twin of `emulated`."""
-    roce = {fabric.name for fabric in emulated.fabrics if fabric.roce}
-
-    rate = max(1, round(costs.wire_rate_bits_per_s * emulated.dilation))
+    profile = profile_of(emulated)
+    rates = _kernel_rates(emulated)
 
     def slowed(node: NodePlan) -> NodePlan:
         # The front network keeps its rates: the serialisation is in its measured delays.
-        ports = (replace(port, rate_bits_per_s=rate) if port.fabric in roce else port for port in node.ports)
+        ports = (
+            replace(port, rate_bits_per_s=max(1, round(profile.read_rate(rates[port.fabric]) * emulated.dilation)))
+            if port.fabric in rates
+            else port
+            for port in node.ports
+        )
         return replace(node, ports=tuple(ports))
 
     def true(wall: Nanoseconds) -> Nanoseconds:
         return round(wall / emulated.dilation)
 
+    small = max((profile.small_verb(rate) for rate in rates.values()), default=0)
+    wires = [f"{name} READs at {profile.read_rate(rate) / 1e6:.0f} Mbit/s" for name, rate in rates.items()]
     note = (
-        f"twin of an emulation at dilation {emulated.dilation:g} and byte_scale {emulated.byte_scale}: its RoCE ports' "
-        "rates in true time; from a calibration run, in wall time that the dilation divides: small verb "
-        f"{costs.verb_round_trip / 1e3:.0f} us there and back, wire {costs.wire_rate_bits_per_s / 1e6:.0f} Mbit/s, "
-        f"request {costs.to_front_end / 1e3:.0f} us, answer {costs.to_client / 1e3:.0f} us"
+        f"twin of an emulation at dilation {emulated.dilation:g} and byte_scale {emulated.byte_scale}, in wall time "
+        f"that the dilation divides: small verb {small / 1e3:.0f} us there and back, {', '.join(wires) or 'no RoCE'} "
+        f"({profile.source}); request {delays.to_front_end / 1e3:.0f} us, answer {delays.to_client / 1e3:.0f} us (a "
+        "calibration run)"
     )
-    profile = emulated.wire_profile
-    unused = () if profile is None else (f"not used by the twin, whose costs are calibrated: {profile.words()}",)
     return replace(
         simulated,
         nodes=tuple(slowed(node) for node in simulated.nodes),
         # A READ that lasts fetches each packet's bytes when that packet leaves, as the soft RNIC does; FlowWire would
         # take all of them at its beginning, so a token would look older by half the READ.
         wire="packet",
-        wire_latency=true(costs.verb_round_trip) // 2,
-        front_delay=true(costs.to_front_end),
-        answer_delay=true(costs.to_client),
-        notes=(*simulated.notes, note, *unused),
+        wire_latency=true(small) // 2,
+        front_delay=true(delays.to_front_end),
+        answer_delay=true(delays.to_client),
+        notes=(*simulated.notes, note, profile.words()),
     )
 
 
-def _bits_in_series(message: int, path_mtu: int) -> int:
-    """Bits that a path of two ports sends one after the other for a READ's response: its frames, one of them twice."""
-    packets = -(-message // path_mtu)
-    headers = FRAME_OVERHEAD_BYTES + BTH_BYTES + ICRC_BYTES
-    return 8 * (message + packets * headers) * (packets + 1) // packets
+class WireCheck(msgspec.Struct, frozen=True):
+    """What verbs took in an emulation, beside what the wire profile says of them alone. Wall nanoseconds, medians."""
+
+    small_verb: Nanoseconds | None
+    small_verb_of_profile: Nanoseconds
+    read_bytes: int
+    """Of the largest READs; 0 where there was none of `LEAST_BULK_BYTES`."""
+    read: Nanoseconds | None
+    read_of_profile: Nanoseconds | None
+
+    def words(self) -> str:
+        """One line."""
+        small = "not measured" if self.small_verb is None else f"{self.small_verb / 1e3:,.0f} us"
+        told = f"small verb {small} (wire profile {self.small_verb_of_profile / 1e3:,.0f} us)"
+        if self.read is not None and self.read_of_profile is not None:
+            told += f", READ of {self.read_bytes:,} bytes {self.read / 1e3:,.0f} us"
+            told += f" ({self.read_of_profile / 1e3:,.0f} us)"
+        return told
+
+
+def wire_check(hops: Sequence[Hops], emulated: Plan) -> WireCheck:
+    """Holds the verbs of emulations of one plan against its wire profile. Shown, never fitted to."""
+    profile, rate = profile_of(emulated), min(_kernel_rates(emulated).values(), default=0)
+    verbs = [time for one in hops for time in one.verbs]
+    smallest = min((time.bytes for time in verbs), default=0)
+    largest = max((time.bytes for time in verbs if time.kind == "read"), default=0)
+    bulk = largest if largest >= LEAST_BULK_BYTES else 0
+    reads = [time for time in verbs if time.kind == "read" and time.bytes == bulk]
+    return WireCheck(
+        small_verb=_median([time for time in verbs if time.bytes <= 2 * smallest]) if verbs else None,
+        small_verb_of_profile=profile.small_verb(rate),
+        read_bytes=bulk,
+        read=_median(reads) if reads else None,
+        read_of_profile=profile.read_time(rate, bulk, emulated.path_mtu) if reads else None,
+    )
+
+
+def profile_of(emulated: Plan) -> WireProfile:
+    """The wire profile that an emulation's plan was made with."""
+    return emulated.wire_profile or MODELLED
+
+
+def _kernel_rates(plan: Plan) -> dict[str, int]:
+    """Bits a second that the slowest port of each RoCE fabric is set to."""
+    roce = {fabric.name for fabric in plan.fabrics if fabric.roce}
+    found: dict[str, int] = {}
+    for node in plan.nodes:
+        for port in node.ports:
+            if port.fabric in roce:
+                known = found.get(port.fabric, port.kernel_rate_bits_per_s)
+                found[port.fabric] = min(known, port.kernel_rate_bits_per_s)
+    return found
 
 
 def _median(times: Sequence[VerbTime]) -> Nanoseconds:

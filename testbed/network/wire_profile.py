@@ -1,19 +1,67 @@
 """What a bench's wire can do, in a few figures: those of a self-test of the host, or the modelled ones of a two-core
 machine where nobody measured.
 
-The planner bounds the byte scale by them and says in the plan's notes which ones it used; the simulated twin of an
-emulation may add them to its modelled hardware. This file knows no host; who measures one hands the figures in.
-Sources of the modelled figures: docs/models/fidelity.md, section Calibration.
+The planner bounds the byte scale by the packets a second; the plan's notes and the simulated twin of an emulation take
+what a verb and a READ get of a port of some rate. Whoever uses a figure says which profile it is of. This file knows no
+host; who measures one hands the figures in. Sources of the modelled figures: docs/models/fidelity.md, Calibration.
 """
 
 from __future__ import annotations
 
+import math
+from itertools import pairwise
+
 import msgspec
 
-from testbed.units import MICROSECOND, Nanoseconds
+from testbed.network.roce import BTH_BYTES, FRAME_OVERHEAD_BYTES, ICRC_BYTES
+from testbed.units import MICROSECOND, SECOND, Nanoseconds
 
 MODELLED_SOURCE = "modelled"
 MEASURED_SOURCE = "measured on this host"
+
+
+BULK_READ_BYTES, BULK_PATH_MTU = 64 * 1024, 4096
+"""The READ whose time says what a port gives: a front end's poll of 4,096 slots' metadata, sixteen packets."""
+
+
+class PortBench(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a self-test measured over two ports of one rate (`emulators.port_bench`). Wall time."""
+
+    verb_round_trip: Nanoseconds
+    verb_round_trip_p99: Nanoseconds
+    bulk_read: Nanoseconds
+    packets_per_s: float
+    """Full packets one way; 0 where they were not counted."""
+    packet_cost: Nanoseconds
+    """CPU of both NICs for one of them."""
+
+
+class PortFigure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What software gets of RoCE ports with their lanes, one verb at a time. Wall time."""
+
+    rate_bits_per_s: int
+    """What the ports of both nodes were set to."""
+    verb_round_trip: Nanoseconds
+    """Median of a 64-byte READ, by software that sleeps until its completion."""
+    bulk_read: Nanoseconds
+    """Median of a READ of `BULK_READ_BYTES` at `BULK_PATH_MTU`."""
+
+    @property
+    def read_share(self) -> float:
+        """The rate at which a wire in series takes as long for the bulk READ as these ports did ÷ their setting.
+
+        A wire in series sends each packet at both ports of its path, one packet after the other. Below 1 where the
+        CPU is the limit, above where the bursts of the lanes hide a part of a READ.
+        """
+        bits = bits_in_series(BULK_READ_BYTES, BULK_PATH_MTU)
+        return bits * SECOND / max(1, self.bulk_read - self.verb_round_trip) / self.rate_bits_per_s
+
+
+def bits_in_series(message: int, path_mtu: int) -> int:
+    """Bits that a path of two ports sends one after the other for a READ's response: its frames, one of them twice."""
+    packets = max(1, -(-message // path_mtu))
+    headers = FRAME_OVERHEAD_BYTES + BTH_BYTES + ICRC_BYTES
+    return 8 * (message + packets * headers) * (packets + 1) // packets
 
 
 class WireProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -22,11 +70,11 @@ class WireProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: str
     """`MODELLED_SOURCE` or `MEASURED_SOURCE`."""
     verb_round_trip: Nanoseconds
-    """Median of a 64-byte READ as software sees it, over two idle NICs."""
+    """Median of a 64-byte READ as sleeping software sees it, over the fastest ports that were measured."""
     verb_round_trip_p99: Nanoseconds
     """Its 99th percentile: what a reader of round trips must expect as jitter."""
     packet_cost: Nanoseconds
-    """CPU time of one full packet through NICs, switch and lanes, acknowledgements included."""
+    """CPU time of the two NICs for one full packet through the lanes, acknowledgements included."""
     packets_per_s: int
     """Full packets a second of the whole machine, all ports together."""
     rate_error: float
@@ -35,6 +83,28 @@ class WireProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """99th percentile of how late a sleeping SCHED_FIFO process wakes."""
     measured_at: str = ""
     """UTC, ISO 8601; empty where nothing was measured."""
+    ports: tuple[PortFigure, ...] = ()
+    """By rising rate; empty where nothing was measured."""
+
+    def small_verb(self, rate_bits_per_s: int) -> Nanoseconds:
+        """Round trip of a small verb over ports of this kernel rate. Without figures of ports: of any."""
+        if not self.ports:
+            return self.verb_round_trip
+        times = [(port.rate_bits_per_s, float(port.verb_round_trip)) for port in self.ports]
+        return round(_between(times, rate_bits_per_s))
+
+    def read_rate(self, rate_bits_per_s: int) -> int:
+        """Bits a second of a wire in series on which READs take as long as over ports of this kernel rate.
+
+        Without figures of ports: their rate.
+        """
+        shares = [(port.rate_bits_per_s, port.read_share) for port in self.ports]
+        return max(1, round(rate_bits_per_s * (_between(shares, rate_bits_per_s) if shares else 1.0)))
+
+    def read_time(self, rate_bits_per_s: int, message: int, path_mtu: int) -> Nanoseconds:
+        """Round trip of one READ of so many bytes over ports of this kernel rate."""
+        rate = self.read_rate(rate_bits_per_s)
+        return self.small_verb(rate_bits_per_s) + bits_in_series(message, path_mtu) * SECOND // rate
 
     def words(self) -> str:
         """One line for notes, reports and consoles."""
@@ -63,3 +133,13 @@ MODELLED = WireProfile(
 def modelled(cores: int) -> WireProfile:
     """The modelled figures of a machine with so many cores: packets go up with them, times stay."""
     return msgspec.structs.replace(MODELLED, packets_per_s=MODELLED.packets_per_s * cores // 2)
+
+
+def _between(figures: list[tuple[int, float]], rate: int) -> float:
+    """The figure at a rate, straight between neighbours on a logarithmic axis of rates; the end's beyond the ends."""
+    if rate <= figures[0][0]:
+        return figures[0][1]
+    for (low, before), (high, after) in pairwise(figures):
+        if rate <= high:
+            return before + (after - before) * math.log(rate / low) / math.log(high / low)
+    return figures[-1][1]

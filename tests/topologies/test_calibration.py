@@ -9,23 +9,22 @@ import time
 import pytest
 
 from testbed.events.fidelity_events import CpuMeasured
-from testbed.network.wire_profile import MEASURED_SOURCE, modelled
+from testbed.network.wire_profile import MEASURED_SOURCE, PortBench, PortFigure, modelled
 from testbed.units import SECOND
 from topologies import reaper
 from topologies.calibration import SOURCE, CannotMeasure, measure, profile_of, refuse_if_disturbed
+from topologies.calibration_wire import RATES
 from topologies.registry import RunRegistry, registered
 
 
 @pytest.mark.parametrize(("packets", "budget"), [(1.0, 22_500), (30_000.4, 30_000), (1e9, 45_000)])
 def test_a_disturbed_second_wrecks_no_plan(packets: float, budget: int) -> None:
-    bench = {
-        "round_trips": [{"what": "READ of 64 B, sleeping", "p50_us": 90.0, "p99_us": 200.0}],
-        "streams": [
-            {"what": "WRITE of 1 MiB, soft RNIC", "packets_per_s": packets, "sender_cpu_us": 9, "receiver_cpu_us": 8}
-        ],
-    }
-    profile = profile_of(bench, {"rate_error": 0.99, "lateness_p99": 7}, 2, "2026-01-01T00:00:00+00:00")
-    assert (profile.packets_per_s, profile.packet_cost, profile.verb_round_trip) == (budget, 17_000, 90_000)
+    wire = [PortBench(90_000 + n, 200_000, 500_000, packets if rate == RATES[-1] else 0.0, 17_000)
+            for n, rate in enumerate(RATES)]  # fmt: skip
+    profile = profile_of(wire, {"rate_error": 0.99, "lateness_p99": 7}, 2, "2026-01-01T00:00:00+00:00")
+    assert (profile.packets_per_s, profile.packet_cost, profile.verb_round_trip) == (budget, 17_000, 90_005)
+    assert profile.ports[0] == PortFigure(RATES[0], 90_000, 500_000)
+    assert len(profile.ports) == len(RATES)
 
 
 @pytest.mark.parametrize(("busy", "ours_s", "refused"), [(55.0, 4.6, False), (56.1, 4.6, True), (5.0, 0.0, False)])
@@ -51,6 +50,10 @@ def test_the_host_is_measured_and_nothing_is_left() -> None:
     assert 0.9 < profile.rate_error < 1.1
     assert 0 < profile.verb_round_trip <= profile.verb_round_trip_p99
     assert modelled(1).packets_per_s // 2 <= profile.packets_per_s
+    assert tuple(port.rate_bits_per_s for port in profile.ports) == RATES
+    # A slow port gives a READ what it is set to, or a little more (its burst); the fastest gives what the CPU can.
+    assert 0.95 < profile.ports[0].read_share < 1.25
+    assert profile.read_rate(60_000_000) < profile.read_rate(250_000_000) < profile.read_rate(1_000_000_000)
     assert {other.label for other in registered()} <= before
 
 
