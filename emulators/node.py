@@ -92,12 +92,13 @@ class NodeRun:
             return
         planned = self.plan.hardware.rnics.get(self.name)
         verbs: Verbs | RdmaVerbs
+        receives, sizes = room_for(self.node)
         if planned is None:
             path = os.environ.get(NIC_SOCKET_VARIABLE) or f"/run/looplane/{self.plan.label}/{self.name}.nic"
-            receives, sizes = room_for(self.node)
             verbs = Verbs.connect(Path(path), self.node, sizes=sizes, receives=receives)
         else:
-            verbs = RdmaVerbs(load(), planned, self.node, ConnectionSettings(path_mtu=self.plan.path_mtu))
+            settings = ConnectionSettings(path_mtu=self.plan.path_mtu)
+            verbs = RdmaVerbs(load(), planned, self.node, settings, sizes=sizes, receives=receives)
             self.emit(HardwareEngaged("rnic", self.name, planned.device, verbs.facts))
         self.verbs = verbs
         for region in self.node.regions:

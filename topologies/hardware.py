@@ -42,6 +42,8 @@ class Lent(msgspec.Struct, frozen=True):
     mac: str
     mtu: int
     up: bool
+    promiscuous: bool
+    """Takes every frame because somebody asked for it (IFF_PROMISC)."""
     gso_max_segs: int
     tx_queue_length: int
     addresses: tuple[str, ...]
@@ -243,6 +245,7 @@ def _restore(lent: Lent) -> None:
     for address in lent.addresses:
         if address not in present:
             run(["ip", "addr", "add", *address.split(), "dev", name])
+    run(["ip", "link", "set", "dev", name, "promisc", "on" if lent.promiscuous else "off"])
     run(["ip", "link", "set", "dev", name, "up" if lent.up else "down"])
     routes = _routes(name)
     for route in lent.routes:
@@ -266,6 +269,7 @@ def _note(name: str, place: str, inside: str) -> Lent:
         mac=shown["address"],
         mtu=shown["mtu"],
         up="UP" in shown["flags"],
+        promiscuous="PROMISC" in shown["flags"],
         gso_max_segs=shown["gso_max_segs"],
         tx_queue_length=shown.get("txqlen", 0),
         addresses=tuple(_addresses(name)),
@@ -291,17 +295,18 @@ def _kind(link: dict[str, Any]) -> str:
 
 
 def _addresses(name: str) -> list[str]:
-    """Each address in the words of `ip addr add`; those of the link itself come and go with it."""
+    """Each address in the words of `ip addr add`. IPv6 makes those of the link itself, and makes them anew."""
     shown = json.loads(run(["ip", "-json", "addr", "show", "dev", name]))
     lines = []
     for entry in (entry for link in shown for entry in link.get("addr_info", [])):
-        if entry["scope"] == "link":
+        if entry["family"] == "inet6" and entry["scope"] == "link":
             continue
         words = [f"{entry['local']}/{entry['prefixlen']}"]
         if "broadcast" in entry:
             words += ["broadcast", entry["broadcast"]]
         if entry.get("label", name) != name:
             words += ["label", entry["label"]]
+        words += [flag for flag in ("nodad", "noprefixroute") if entry.get(flag)]
         lines.append(" ".join([*words, "scope", entry["scope"]]))
     return lines
 

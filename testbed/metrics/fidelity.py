@@ -270,6 +270,8 @@ def _missing(state: FidelityState, thresholds: Sequence[Threshold]) -> list[str]
 
 def _note(state: FidelityState) -> str:
     notes = []
+    if state.real_parts:
+        notes.append(f"real parts: {', '.join(state.real_parts)}")
     if state.waits_unknown:
         notes.append("this kernel keeps no account of waits for a CPU, so they were not judged")
     if state.displaced:

@@ -72,6 +72,8 @@ class FidelityState(msgspec.Struct):
     drift: dict[str, int] = {}
     part_real: bool = False
     """A port or NIC of the run is a real one, whose frames nobody counts at both ends."""
+    real_parts: tuple[str, ...] = ()
+    """What has taken the place of emulated parts, in words."""
     real_rnics: tuple[str, ...] = ()
     """Nodes whose verbs a device carries out, in its own time."""
     part_killed: bool = False
@@ -111,7 +113,8 @@ def take(state: FidelityState, record: Record) -> None:
             _take_nic(state, rnic, record.event)
         case HostChanged(what=what, detail=detail):
             state.changes = (*state.changes, f"{what}: {detail}")
-        case HardwareEngaged(seam=seam, place=place):
+        case HardwareEngaged(seam=seam, place=place, device=device):
+            state.real_parts = (*state.real_parts, f"{seam} {place} is {device}")
             state.part_real = state.part_real or seam in REAL_NETWORK
             if seam == "rnic":
                 state.real_rnics = (*state.real_rnics, place)

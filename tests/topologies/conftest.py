@@ -19,6 +19,8 @@ sys.path.insert(0, str(Path(__file__).parent))  # tests are imported by path; th
 import bench_plans
 import host_state
 
+pytest.register_assert_rewrite("port_contract", "tests.conformance.wire_contract")
+
 
 @pytest.fixture
 def label() -> str:
