@@ -9,12 +9,15 @@ software that lent it, until another registers it anew: a dead engine shows as s
 
 The loop does what there is, looks for more for at most `--spin-us`, then blocks on sockets, doorbell and timers. A
 queue pair's timers run in wall time: they watch the emulation's own links. Counters go to events/<node>-nic.jsonl.
+At SIGHUP it takes the lane tables of control/<node>.lanes.json (`testbed.experiment.live_lanes`) and removes that
+file, which is the answer.
 All protocol is in testbed.network; no decisions are taken here.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import os
 import select
@@ -31,9 +34,11 @@ from emulators.rnic_connections import BadPlan, connections_of, settings_of
 from emulators.rnic_desk import Desk, PathTaken
 from emulators.rnic_journal import Journal
 from emulators.rnic_ports import Endpoint, Port
+from emulators.rnic_tables import take_tables
 from emulators.timers import set_timer_slack
 from emulators.verbs_ring import QueueError
 from emulators.wire_faults import KINDS, WireFaults
+from testbed.experiment.live_lanes import tables_path
 from testbed.experiment.plan import NodePlan, Plan
 from testbed.machine import Completion, CompletionStatus, Verb
 from testbed.network.connection import ConnectionSettings
@@ -72,7 +77,10 @@ class Rnic:
         self.regions = RegionTable()
         self.journal = journal
         self.stopping = False
+        self._asked = False
+        """Whether there may be other lane tables to be taken."""
         self._spin_ns = spin_ns
+        self._tables = tables_path(journal.folder, node.name)
         self.ports: Sequence[Port] = ()
         """The node's RoCE ports."""
         self._readable: Sequence[Port] = ()
@@ -166,6 +174,8 @@ class Rnic:
     def turn(self, now: int) -> bool:
         """Does what there is to do; True if there was anything."""
         work = 0
+        if self._asked:
+            self._take_tables()
         for port in self._readable:
             work += port.receive(now, self._touch)
         self._readable = self.ports if len(self.ports) <= FEW_PORTS else self._with_packets()
@@ -190,11 +200,25 @@ class Rnic:
             software.publish()
         if self.journal.due(now):
             self.journal.beat(now, self)
+            for port in self.ports:
+                if port.has_gone():
+                    self.journal.say(f"interface {port.plan.interface} has gone: its port is closed", "warning")
         return work > 0
 
     def _with_packets(self) -> list[Port]:
         """Ports that have a packet, by one system call for all."""
         return [self._port_of[descriptor] for descriptor, _ in self._arrivals.poll(0)]
+
+    def ask(self) -> None:
+        """Has lane tables that lie in control/ taken; may be called from a signal handler."""
+        self._asked = True
+        os.eventfd_write(self._wake_fd, 1)
+
+    def _take_tables(self) -> None:
+        self._asked = False
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._wake_fd)
+        take_tables(self._tables, self.ports, self.journal)
 
     def stop(self) -> None:
         """Ends `run`; may be called from a signal handler."""
@@ -313,6 +337,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
+    signal.signal(signal.SIGHUP, lambda _number, _frame: rnic.ask())
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)

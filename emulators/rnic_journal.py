@@ -34,6 +34,8 @@ class Journal:
     """Writes what the NIC has to say."""
 
     def __init__(self, folder: Path, node: str) -> None:
+        self.folder = folder
+        """The run's."""
         self._node = node
         self._barrier = Barrier(folder, f"{node}-nic")
         self._writer = EventWriter(folder / "events" / f"{node}-nic.jsonl", f"{node}-nic")

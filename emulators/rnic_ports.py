@@ -78,7 +78,7 @@ class Endpoint:
 class Lane:
     """One virtual lane of a port's egress."""
 
-    __slots__ = ("endpoints", "head", "number", "sender")
+    __slots__ = ("endpoints", "head", "kept", "number", "sender")
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -86,10 +86,15 @@ class Lane:
         self.head: bytes | None = None
         self.sender: Endpoint | None = None
         """Whose packet `head` is."""
+        self.kept: deque[tuple[bytes, Endpoint]] = deque()
+        """Packets that stood at the heads of lanes of an earlier table; they go before any new one."""
 
     def fill(self, now: int) -> bool:
         """Puts a packet at the head if there is one; queue pairs without any leave the round."""
         if self.head is not None:
+            return True
+        if self.kept:
+            self.head, self.sender = self.kept.popleft()
             return True
         endpoints = self.endpoints
         while endpoints:
@@ -114,6 +119,8 @@ class Port:
         self.plan = plan
         self.counters = PortCounters()
         self.socket = _udp_socket(plan.address, UDP_PORT)
+        self._there = _is_there(plan.interface)
+        """Whether there is an interface of that name; two NICs may also speak over loopback."""
         self._table = fabric.lanes or LaneTable()
         self._arbiter = Arbiter(self._table)
         self._rate = plan.kernel_rate_bits_per_s
@@ -146,6 +153,22 @@ class Port:
         self._endpoints[pair.number] = endpoint
         return endpoint
 
+    def use(self, table: LaneTable) -> None:
+        """Arbitrates by another table from the next packet on. Each queue pair's packets keep their order."""
+        before = self._round
+        self._table, self._arbiter, self._lanes = table, Arbiter(table), {}
+        for endpoint in self._endpoints.values():
+            number = table.lane_of(endpoint.pair.connection.service_level)
+            endpoint.lane = self._lanes.setdefault(number, Lane(number))
+        self._round = tuple(self._lanes[number] for number in sorted(self._lanes))
+        for lane in before:
+            for endpoint in lane.endpoints:
+                endpoint.lane.endpoints.append(endpoint)
+            if lane.head is not None and lane.sender is not None:
+                lane.sender.lane.kept.append((lane.head, lane.sender))
+            for packet, sender in lane.kept:
+                sender.lane.kept.append((packet, sender))
+
     def receive(self, now: int, touch: Callable[[Endpoint], None]) -> int:
         """Takes up to a batch of datagrams off the socket; `touch` is told which queue pairs they were for."""
         receive_into, buffer, view, endpoints = self.socket.recv_into, self._buffer, self._view, self._endpoints
@@ -158,7 +181,8 @@ class Port:
                 return count
             except OSError:
                 # The interface has gone under the socket; what is in flight runs into its retry limit.
-                self.counters.refused += 1
+                if self._there:
+                    self.counters.refused += 1
                 return count
             endpoint = endpoints.get(_QUEUE_PAIR(buffer, 4)[0] & _QUEUE_PAIR_MASK)
             if endpoint is None or size < _SMALLEST_DATAGRAM:
@@ -171,6 +195,14 @@ class Port:
             self._batch = 2 * batch
         return batch
 
+    def has_gone(self) -> bool:
+        """True once, when its interface is found to be gone; then the port is closed to whoever comes."""
+        if not self._there or _is_there(self.plan.interface):
+            return False
+        self._there = False
+        self.socket.close()
+        return True
+
     def activate(self, endpoint: Endpoint) -> None:
         """The queue pair may have something to send."""
         if not endpoint.queued:
@@ -180,7 +212,7 @@ class Port:
 
     def backlogged(self) -> bool:
         """True if some queue pair may have something to send."""
-        return any(lane.head is not None or lane.endpoints for lane in self._round)
+        return any(lane.head is not None or lane.kept or lane.endpoints for lane in self._round)
 
     def wake_at(self) -> int:
         """When it is worth waking for the next packet that the rate holds back; sending earlier is no harm."""
@@ -242,6 +274,13 @@ class Port:
         """Closes the sockets."""
         for opened in (self.socket, *self._senders):
             opened.close()
+
+
+def _is_there(interface: str) -> bool:
+    try:
+        return socket.if_nametoindex(interface) > 0
+    except OSError:
+        return False
 
 
 def _udp_socket(address: str, port: int) -> socket.socket:

@@ -15,7 +15,7 @@ from topologies.docker_host import ContainerSpec, Docker, DockerFault, Mount
 from topologies.fabric import Fabric
 from topologies.hardware import Lending
 from topologies.host_watch import HostWatch
-from topologies.lane_desk import LaneDesk
+from topologies.lane_desk import LaneDesk, UseTables
 from topologies.mitigations import HUGE_PAGES_ENVIRONMENT
 from topologies.naming import Names
 from topologies.node_storage import FOLDER_VARIABLE, NodeStorage
@@ -90,9 +90,9 @@ class BenchNetwork:
         """Tells what somebody else changes, from now on."""
         return HostWatch(self.fabric, self._queues)
 
-    def lane_desk(self, folder: Path) -> LaneDesk:
+    def lane_desk(self, folder: Path, at_nic: UseTables) -> LaneDesk:
         """Where somebody may ask for other lane tables while the run is watched."""
-        return LaneDesk(folder / "control", self.fabric.switch_ports(), self._queues)
+        return LaneDesk(folder / "control", self.fabric.switch_ports(), self._queues, at_nic)
 
     def container(self, node: str) -> str | None:
         """The container of a node; None for a namespace node."""

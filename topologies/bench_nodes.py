@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import signal
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -19,8 +19,10 @@ import msgspec
 from testbed.events.fidelity_events import CaptureFinished
 from testbed.events.log import EventWriter, decode_record
 from testbed.events.run_events import NodeStopped
+from testbed.experiment.live_lanes import tables_path, write_tables
 from testbed.experiment.plan import NodePlan, Plan
 from testbed.experiment.server_address import API_PORT, front_address, server_of
+from testbed.network.lanes import LaneTable
 from topologies import silicon
 from topologies.accelerators import DeviceProcesses
 from topologies.bench_network import BenchNetwork, Say
@@ -43,6 +45,7 @@ from topologies.programs import ProgramFailed
 _START_PATIENCE_S = 60.0
 _STOP_PATIENCE_S = 3.0
 _TERM_PATIENCE_S = 2.0
+_TABLES_PATIENCE_S = 1.0
 _POLL_S = 0.01
 
 
@@ -127,6 +130,25 @@ class BenchNodes:
         for name, started in self._rnics.items():
             self._await(started, self.names.nic_socket(name))
             check()
+
+    def use_tables(self, node: str, tables: Mapping[str, LaneTable]) -> str:
+        """Has a node's soft RNIC arbitrate its ports by other lane tables; why it does not, or nothing.
+
+        A node without a soft RNIC arbitrates nothing here.
+        """
+        rnic = self._rnics.get(node)
+        if rnic is None or node in self._lost:
+            return ""
+        path = tables_path(self._folder, node)
+        write_tables(path, tables)
+        rnic.signal(signal.SIGHUP)
+        limit = time.monotonic() + _TABLES_PATIENCE_S
+        while path.exists():
+            if time.monotonic() > limit:
+                path.unlink(missing_ok=True)
+                return f"the soft RNIC of {node} has not taken its tables within {_TABLES_PATIENCE_S:g} s"
+            time.sleep(0.001)
+        return ""
 
     def start_software(self) -> None:
         """Starts every node's software, in its container or namespace, real devices first."""

@@ -256,7 +256,7 @@ class BenchRun:
         links = LinkMeter(self.plan, network.fabric.switch_ports())
         self._on_tear_down(links.close)
         cpu = CpuMeter()
-        desk = network.lane_desk(self.folder)
+        desk = network.lane_desk(self.folder, nodes.use_tables)
         limit = time.monotonic() + self.plan.time_limit_s
         due = time.monotonic() + MEASURE_S
         faults = deque(self.plan.faults)

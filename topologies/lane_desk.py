@@ -1,8 +1,9 @@
 """Lane tables of a live run, shown and changed: `python -m topologies.lane_desk RUNFOLDER [--port PORT …] [FIELD …]`.
 
 The bench owns its ports' queues, so a change is asked of it: the command lays control/lanes-ask.json down, the bench,
-which looks for it while it watches, changes the queues, tells events/bench.jsonl (`lanes.applied`, with a line that
-says it was asked for) and answers in control/lanes-answer.json. What it checks from then on is the new table.
+which looks for it while it watches, changes both ends of the link (the switch's queues and the arbiter of the node's
+soft RNIC), tells events/bench.jsonl (`lanes.applied`, with a line that says it was asked for) and answers in
+control/lanes-answer.json. What it checks from then on is the new table. All ports that were asked for change, or none.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 
@@ -31,6 +34,10 @@ PATIENCE_S = 15.0
 FIELDS = ("max_vls", "high_limit", "vlarb_high", "vlarb_low", "sl2vl", "frame_bytes", "backlogged")
 
 
+UseTables: TypeAlias = Callable[[str, Mapping[str, LaneTable]], str]
+"""Has the soft RNIC of a node arbitrate its interfaces by these tables; says why it does not, or nothing."""
+
+
 class Ask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is wanted."""
 
@@ -47,7 +54,7 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     number: int
     fault: str = ""
-    """One line; nothing was changed at the port that it names, nor after it."""
+    """One line, which names the port; then nothing is changed."""
     tables: dict[str, LaneTable] = {}
     """The tables in force, by port."""
     classes: dict[str, tuple[str, ...]] = {}
@@ -57,8 +64,11 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class LaneDesk:
     """The bench's end. `queues` is its own table of what each port's queues should be, and is kept up to date."""
 
-    def __init__(self, control: Path, ports: Sequence[SwitchPort], queues: dict[str, PortQueues]) -> None:
+    def __init__(
+        self, control: Path, ports: Sequence[SwitchPort], queues: dict[str, PortQueues], at_nic: UseTables
+    ) -> None:
         self._control = control
+        self._at_nic = at_nic
         self._ports = {port.name: port for port in ports if port.fabric.lanes is not None}
         self._tables = {name: port.fabric.lanes or LaneTable() for name, port in self._ports.items()}
         self._queues = queues
@@ -77,22 +87,37 @@ class LaneDesk:
             say(f"control/{ASK}: {bad}")
             return
         classes: dict[str, tuple[str, ...]] = {}
-        fault = ""
+        fault, before = "", dict(self._tables)
         try:
-            wanted = self._wanted(ask)
-            for name, table in wanted.items():
-                port = self._ports[name]
-                queues = queues_of(port, table)
-                classes[name] = change(port, self._queues[name], queues)
-                self._queues[name], self._tables[name] = queues, table
-                say(f"lanes of {name} changed as asked: {_words(table)}")
-                yield LanesApplied(name, port.port.rate_bits_per_s, classes[name])
+            for name, table in self._wanted(ask).items():
+                classes[name] = self._change(name, table)
         except (ValueError, LaneFault, ProgramFailed) as problem:
             fault = str(problem)
+            for name in classes:
+                with suppress(LaneFault, ProgramFailed):  # what stays wrong is named by the next check
+                    self._change(name, before[name])
+            classes = {}
             say(f"lanes not changed as asked: {fault}")
+        for name in classes:
+            say(f"lanes of {name} changed as asked: {_words(self._tables[name])}")
+            yield LanesApplied(name, self._ports[name].port.rate_bits_per_s, classes[name])
         names = ask.ports or tuple(self._ports)
         tables = {name: self._tables[name] for name in names if name in self._tables}
         _write(self._control / ANSWER, Answer(ask.number, fault, tables, classes))
+
+    def _change(self, name: str, table: LaneTable) -> tuple[str, ...]:
+        """Both ends of one link. Raises LaneFault that names the port; then the link is as it was."""
+        port, old = self._ports[name], self._queues[name]
+        try:
+            new = queues_of(port, table)
+            classes = change(port, old, new)
+        except (ValueError, LaneFault, ProgramFailed) as problem:
+            raise LaneFault(f"{name}: {str(problem).removeprefix(f'{name}: ')}") from problem
+        if refused := self._at_nic(port.node.name, {port.port.interface: table}):
+            change(port, new, old)
+            raise LaneFault(f"{name}: {refused}")
+        self._queues[name], self._tables[name] = new, table
+        return classes
 
     def _wanted(self, ask: Ask) -> dict[str, LaneTable]:
         """All tables before the first is set, so that a fault of the asker changes nothing. Raises ValueError."""

@@ -113,9 +113,12 @@ class WireCheck(msgspec.Struct, frozen=True):
         return told
 
 
-def wire_check(hops: Sequence[Hops], emulated: Plan) -> WireCheck:
-    """Holds the verbs of emulations of one plan against its wire profile. Shown, never fitted to."""
-    profile, rate = profile_of(emulated), min(_kernel_rates(emulated).values(), default=0)
+def wire_check(hops: Sequence[Hops], emulated: Plan) -> WireCheck | None:
+    """Holds the verbs of emulations of one plan against its wire profile; None without RDMA. Shown, never fitted to."""
+    profile, rates = profile_of(emulated), _kernel_rates(emulated)
+    if not rates:
+        return None
+    rate = min(rates.values())
     verbs = [time for one in hops for time in one.verbs]
     smallest = min((time.bytes for time in verbs), default=0)
     largest = max((time.bytes for time in verbs if time.kind == "read"), default=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -17,6 +18,8 @@ from emulators.nic_pair import OWNER, REGION, REQUESTER, LinkedNamespaces, NicPa
 from emulators.rnic_ports import MAKE_UP
 from emulators.verbs import NicDeclined, NoNic, Verbs
 from testbed.events.log import read_log
+from testbed.events.run_events import LineLogged
+from testbed.experiment.live_lanes import tables_path, write_tables
 from testbed.experiment.plan import write_plan
 from testbed.machine import (
     CompareSwap,
@@ -308,6 +311,41 @@ def test_backlogged_lanes_share_the_uplink_by_the_tables_weights() -> None:
         ended = [message.ticket % 2 for message in wait_for(software, 60)[:60] if isinstance(message, Completion)]
         share = ended.count(0) / len(ended)
         assert 0.68 <= share <= 0.82, f"lane 0 had {share:.0%}, its weight is 75 %"
+
+
+def test_a_table_changed_live_arbitrates_what_waits_and_loses_nothing() -> None:
+    """SIGHUP with other tables in control/: shares change over, all verbs of a level complete in order; nonsense in
+    the file changes nothing.
+    """
+    ours = LaneTable(max_vls=2, high_limit=255, vlarb_high="0:195,1:65", vlarb_low="0:1", sl2vl="0,1")
+    other = LaneTable(max_vls=3, high_limit=255, vlarb_high="1:65,2:195", vlarb_low="1:1,0:1", sl2vl="1,2")
+    with NicPair(rate_bits_per_s=100_000_000, lanes=ours, service_levels=(0, 1)) as pair:
+        software, path = pair.verbs[REQUESTER], tables_path(pair.folder, REQUESTER)
+        for ticket in range(160):
+            for level in (0, 1):
+                verb = Write(2 * ticket + level, OWNER, level, remote=pair.remote, data=bytes(16 * 1024))
+                software.post(verb, more=True)
+        software.ring_doorbell()
+        done = wait_for(software, 60)
+        write_tables(path, {"cnic0": other, "of another": ours})
+        pair.processes[REQUESTER].send_signal(signal.SIGHUP)
+        while path.exists():
+            time.sleep(0.001)
+        changed = len(done) + len(software.poll())
+        done += (after := wait_for(software, 80))
+        done += wait_for(software, 320 - changed - len(after))
+        assert changed < 200
+        share = sum(message.ticket % 2 == 0 for message in after if isinstance(message, Completion)) / len(after)
+        assert 0.15 <= share <= 0.35, f"level 0 had {share:.0%}, its weight is 25 % now"
+        path.write_text("{")
+        pair.processes[REQUESTER].send_signal(signal.SIGHUP)
+        assert statuses(post(pair, Write(999, OWNER, remote=pair.remote, data=b"x"))) == ["SUCCESS"]
+        pair.processes[REQUESTER].terminate()
+        pair.processes[REQUESTER].wait()
+        events = read_log(pair.folder / "events" / f"{REQUESTER}-nic.jsonl")
+        said = [record.event.text for record in events if isinstance(record.event, LineLogged)]
+    assert "lanes of cnic0 are those of another table" in said
+    assert any(text.startswith("dpu0.lanes.json: ") for text in said)
 
 
 # --- in network namespaces ----------------------------------------------------------------------------------------

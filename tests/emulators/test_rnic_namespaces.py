@@ -108,6 +108,8 @@ def test_a_device_that_is_removed_under_traffic_ends_it_at_both_ends(namespaces:
             last = done[-1]
             assert isinstance(last, Completion)
             assert last.status in (CompletionStatus.FLUSHED, CompletionStatus.RETRY_EXCEEDED)
+        within(3, lambda: ports_open_beside(pair.processes[OWNER].pid) == 0)
+        assert ports_open_beside(pair.processes[REQUESTER].pid) == 1, "its own interface is still there"
         for process in pair.processes.values():
             assert process.poll() is None
             process.terminate()

@@ -24,9 +24,12 @@ SHORT = ("workload.requests=16",)
 """About 12 s of a faithful run; too few values for a p99."""
 
 
-def parity(folder: Path, repeats: int, *overrides: str, file: str = "") -> tuple[int, dict[str, Any]]:
-    """The command's exit code and its one comparison; without a file, of the shipped experiment for parity."""
-    words = [sys.executable, "-m", "testbed.command", "parity", "--json", *([file] if file else [])]
+BLINK, DUALPATH = "fixtures/experiments/blink/parity.toml", "fixtures/experiments/dualpath/small.toml"
+
+
+def parity(folder: Path, repeats: int, *overrides: str, file: str = BLINK) -> tuple[int, dict[str, Any]]:
+    """The command's exit code and its one comparison."""
+    words = [sys.executable, "-m", "testbed.command", "parity", "--json", file]
     words += ["--repeats", str(repeats), "--out", str(folder)]
     words += [part for override in overrides for part in ("--set", override)]
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
@@ -36,7 +39,7 @@ def parity(folder: Path, repeats: int, *overrides: str, file: str = "") -> tuple
     return done.returncode, comparison
 
 
-def faithful(folder: Path, repeats: int, *overrides: str, file: str = "") -> tuple[int, dict[str, Any]]:
+def faithful(folder: Path, repeats: int, *overrides: str, file: str = BLINK) -> tuple[int, dict[str, Any]]:
     """The same from the first try in which every repeat is faithful. Fails with the last one's reasons."""
     comparison: dict[str, Any] = {}
     for _ in range(TRIES):
@@ -76,7 +79,7 @@ def test_dual_paths_take_the_same_time_and_carry_the_same_bytes(
     tmp_path: Path, soak: bool, soak_note: Callable[[str], None]
 ) -> None:
     """Issue DualPath: JCT and bytes of each path within 10 % under both clocks. In soak five repeats, else one."""
-    _, found = faithful(tmp_path, 5 if soak else 1, file="fixtures/experiments/dualpath/small.toml")
+    _, found = faithful(tmp_path, 5 if soak else 1, file=DUALPATH)
     table = rows(found)
     apart = {name: row["difference_percent"] for name, row in table.items()}
     soak_note(f"DualPath's parity over {found['requests']} requests: {apart}")

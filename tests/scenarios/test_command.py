@@ -274,13 +274,3 @@ def test_what_only_a_simulation_has_is_not_served_in_wall_time(tmp_path: Path) -
     words = "systems.drafts: speculation: a model that no emulation has; run it on sim"
     assert done.stderr.decode().splitlines() == [f"looplane: {words}"]
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.root
-def test_parity_of_a_system_without_rdma_is_refused_before_anything_runs(tmp_path: Path) -> None:
-    spec = TOP / "fixtures" / "experiments" / "blink" / "host-driven-small.toml"
-    done = looplane("parity", str(spec), "--out", str(tmp_path))
-    assert done.returncode == 2
-    words = 'systems.server.kind: "host-driven": a system with RDMA, whose verbs calibrate its twin'
-    assert done.stderr.decode().splitlines() == [f"looplane: parity: {spec}: {words}"]
-    assert not list(tmp_path.iterdir())

@@ -92,12 +92,15 @@ print("stopped when asked")
 '''
 
 RNIC = """
-import signal, socket, sys
-path = sys.argv[sys.argv.index("--socket") + 1]
+import os, signal, socket, sys
+path, run, node = (sys.argv[sys.argv.index(word) + 1] for word in ("--socket", "--run", "--node"))
+def take_tables(*_):  # as a soft RNIC does, unless it has been told to be deaf
+    if '"nics": "deaf"' not in open(f"{run}/plan.json").read(): os.unlink(f"{run}/control/{node}.lanes.json")
+signal.signal(signal.SIGHUP, take_tables)
 s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); s.bind(path); s.listen()
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 while True:
-    c, _ = s.accept(); c.send(b"nic of " + sys.argv[sys.argv.index("--node") + 1].encode())
+    c, _ = s.accept(); c.send(b"nic of " + node.encode())
 """
 
 

@@ -63,8 +63,25 @@ def test_a_live_runs_tables_are_shown_changed_and_checked(tmp_path: Path, label:
     assert err == f"{folder}: the run is not live\n"
 
 
+def test_a_nic_that_takes_no_tables_has_the_change_taken_back(tmp_path: Path, label: str) -> None:
+    """All ports or none: the switch's queues are as they were, and the line names the port."""
+    tree = BenchTree(tmp_path)
+    folder = tree.make(bench_plans.demo_plan(label, parameters={"client0": "endless", "nics": "deaf"}))
+    process = tree.start("run", folder, "--nodes", "namespace", "--serve")
+    try:
+        wait_for(folder / "control" / "start.json", process)
+        code, out, err = lanes(tree, folder, "--high-limit=10")
+        assert (code, err) == (2, "dpu0.cnic0: the soft RNIC of dpu0 has not taken its tables within 1 s\n")
+        assert out.count("high_limit=240") == 2
+        assert not (folder / "control" / "dpu0.lanes.json").exists()
+    finally:
+        code, err = finish(process)
+    assert code == 0, err
+    assert result(folder)["outcome"] == "completed"  # the final comparison is with the tables that were there before
+
+
 def test_nonsense_in_the_folder_is_said_and_changes_nothing(tmp_path: Path) -> None:
-    desk, said = LaneDesk(tmp_path, [], {}), list[str]()
+    desk, said = LaneDesk(tmp_path, [], {}, lambda _node, _tables: ""), list[str]()
     assert list(desk.look(said.append)) == []
     (tmp_path / ASK).write_text("{")
     assert list(desk.look(said.append)) == []

@@ -1,0 +1,28 @@
+"""Other lane tables for a NIC that runs: taken from the run's control/ when somebody has laid them there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from emulators.rnic_journal import Journal
+from emulators.rnic_ports import Port
+from testbed.experiment.live_lanes import read_tables
+
+
+def take_tables(path: Path, ports: Iterable[Port], journal: Journal) -> None:
+    """Has ports arbitrate by the tables at `path`, if there are any, and removes it. What is no table stays, and is
+    said.
+    """
+    try:
+        tables = read_tables(path.read_bytes())
+    except FileNotFoundError:
+        return
+    except ValueError as fault:
+        journal.say(f"{path.name}: {fault}", "error")
+        return
+    for port in ports:
+        if port.plan.interface in tables:
+            port.use(tables[port.plan.interface])
+            journal.say(f"lanes of {port.plan.interface} are those of another table")
+    path.unlink(missing_ok=True)
