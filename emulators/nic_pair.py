@@ -136,15 +136,18 @@ class NicPair:
         service_levels: Sequence[int] = (0,),
         names: tuple[str, str] = (REQUESTER, OWNER),
         region: RegionPlan = REGION,
+        first_psn: int = 0xFFFFF0,
     ) -> None:
         """`options` are further arguments of both NIC processes, e.g. faults; a queue pair for each service level.
+
+        `first_psn` is the first node's first sequence number, by default one that is about to wrap.
 
         `cores` pins each NIC to one core.
         """
         self.names = names
         self.region = region
         self.addresses = namespaces.addresses if namespaces is not None else _loopback_addresses()
-        self.plan = _plan(names, self.addresses, rate_bits_per_s, lanes, service_levels, region)
+        self.plan = _plan(names, self.addresses, rate_bits_per_s, lanes, service_levels, region, first_psn)
         self._namespaces = namespaces
         self._options = list(options)
         self._cores = cores
@@ -238,6 +241,7 @@ def _plan(
     lanes: LaneTable | None,
     service_levels: Sequence[int],
     region: RegionPlan,
+    first_psn: int,
 ) -> Plan:
     nodes = []
     for index, name in enumerate(names):
@@ -249,7 +253,7 @@ def _plan(
                 cores="hardware",
                 memory_mib=256,
                 ports=(port,),
-                queue_pairs=_queue_pairs(index, names[1 - index], addresses[1 - index], service_levels),
+                queue_pairs=_queue_pairs(index, names[1 - index], addresses[1 - index], service_levels, first_psn),
                 regions=(region,),
             )
         )
@@ -272,11 +276,10 @@ def _plan(
 
 
 def _queue_pairs(
-    index: int, peer: str, peer_address: str, service_levels: Sequence[int]
+    index: int, peer: str, peer_address: str, service_levels: Sequence[int], first_psn: int
 ) -> tuple[QueuePairPlan, ...]:
     numbers = (0x100, 0x200)
-    # The first node's numbers are about to wrap.
-    psns = (0xFFFFF0, 0x40)
+    psns = (first_psn, 0x40)
     return tuple(
         QueuePairPlan(
             peer=peer,

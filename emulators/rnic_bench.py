@@ -17,7 +17,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -179,6 +179,28 @@ def busy_over_idle(pair: NicPair, core: int, turns: int, rounds: int = ROUNDS) -
     return Ratio("READ of 64 B, busy over idle, p99", tuple(ratios))
 
 
+def writes_and_sendto(
+    pair: NicPair, namespaces: LinkedNamespaces, cores: tuple[int, int], messages: int, rounds: int = ROUNDS
+) -> tuple[Stream, Stream, Ratio]:
+    """Full packets by bare `sendto` and by WRITEs of 1 MiB, in alternation: both means, and each round's ratio."""
+    count = -(-messages // rounds)
+    pairs = [(udp_stream(namespaces, cores, count * 256), write_stream(pair, count)) for _ in range(rounds)]
+    udp, writes = (_mean(arm) for arm in zip(*pairs, strict=True))
+    ratios = tuple(write.packets_per_s / bare.packets_per_s for bare, write in pairs)
+    return udp, writes, Ratio("WRITE packets over sendto", ratios)
+
+
+def _mean(streams: Sequence[Stream]) -> Stream:
+    """One stream of all: rates by the time that each took, CPU by packets, which are as many in each."""
+    count = len(streams)
+    return Stream(
+        streams[0].what,
+        count / sum(1 / stream.packets_per_s for stream in streams),
+        sum(stream.sender_cpu_us for stream in streams) / count,
+        sum(stream.receiver_cpu_us for stream in streams) / count,
+    )
+
+
 def write_stream(pair: NicPair, messages: int) -> Stream:
     """WRITEs of 1 MiB, four in flight."""
     software = pair.verbs[pair.names[0]]
@@ -248,10 +270,9 @@ def measure(turns: int = 2000, messages: int = 60, options: tuple[str, ...] = ()
         swap = verb_round_trip(
             pair, "CMP_SWAP, sleeping", lambda n: CompareSwap(n, peer, remote=word, expected=0, desired=0), turns
         )
-        udp_packets = udp_stream(namespaces, cores, messages * 256)
-        writes = write_stream(pair, messages)
+        udp_packets, writes, over = writes_and_sendto(pair, namespaces, cores, messages)
         reads = read_stream(pair, turns // 4)
-    return Report((*trips, swap), (udp_packets, writes, reads), memory_operations(), ratios)
+    return Report((*trips, swap), (udp_packets, writes, reads), memory_operations(), (*ratios, over))
 
 
 def measure_neighbour(turns: int = 1000, options: tuple[str, ...] = ()) -> Report:

@@ -26,6 +26,9 @@ from testbed.events.log import log_files
 from testbed.experiment.launch import prepare, simulate
 from testbed.experiment.reading import read_spec
 
+RDMA_RUNS = 5
+"""NICs and namespaces are made anew for each; a run alternates what it compares five times."""
+
 
 class Benchmark(NamedTuple):
     """One row of the table."""
@@ -87,20 +90,16 @@ def _lost_increments() -> list[float]:
     return lost
 
 
-def _rdma_ratios(what: str, *arguments: str) -> list[float]:
-    """The ratios of one run of `emulators.rnic_bench`, one for each alternation of the two things."""
-    rows = _json_of("emulators.rnic_bench", "--json", *arguments)["ratios"]
-    return next(list(map(float, row["ratios"])) for row in rows if row["what"].startswith(what))
+@cache
+def _rdma_runs(count: int, *arguments: str) -> list[dict[str, Any]]:
+    """Runs of `emulators.rnic_bench`, shared by every row that is of them."""
+    return [_json_of("emulators.rnic_bench", "--json", *arguments) for _ in range(count)]
 
 
-def _packet_ratios(repeats: int = 3) -> list[float]:
-    """Packets a second of WRITEs over those of `sendto`, both measured in the same run of `emulators.rnic_bench`."""
-    ratios = []
-    for _ in range(repeats):
-        streams = _json_of("emulators.rnic_bench", "--json", "--turns", "300")["streams"]
-        rows = {row["what"].split(" ")[0]: row["packets_per_s"] for row in streams}
-        ratios.append(rows["WRITE"] / rows["sendto"])
-    return ratios
+def _rdma_ratios(what: str, *arguments: str, runs: int = RDMA_RUNS) -> list[float]:
+    """The ratios in those runs, one for each alternation of the two things."""
+    rows = [row for run in _rdma_runs(runs, *arguments) for row in run["ratios"] if row["what"].startswith(what)]
+    return [float(ratio) for row in rows for ratio in row["ratios"]]
 
 
 def _json_of(module: str, *arguments: str) -> Any:
@@ -189,11 +188,11 @@ BENCHMARKS: dict[str, Benchmark] = {
     ),
     "rdma_read_64B_busy_vs_idle_p99": Benchmark(
         "p99 of the 64-byte READ, 1 ms apart, with a spinning process on the responder's core ÷ without", "ratio",
-        lambda: _rdma_ratios("READ of 64 B, busy", "--neighbour"), root=True,
+        lambda: _rdma_ratios("READ of 64 B, busy", "--neighbour", runs=2), root=True,
     ),
     "rdma_write_packets_vs_sendto": Benchmark(
         "packets a second of 1 MiB WRITEs ÷ bare sendto of equal packets", "ratio",
-        _packet_ratios, root=True,
+        lambda: _rdma_ratios("WRITE packets over sendto"), root=True,
     ),
     "lane_shares_vs_arbiter": Benchmark(
         "kernel's shares of drawn lane tables against the exact arbiter's, the worst lane", "points",

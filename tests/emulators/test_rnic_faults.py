@@ -16,6 +16,7 @@ import pytest
 
 from emulators.nic_pair import OWNER, REGION, REQUESTER, LinkedNamespaces, NicPair, wait_for
 from emulators.rnic_bench import cpu_ns
+from emulators.wire_faults import KINDS
 from testbed.events.fidelity_events import RnicMeasured
 from testbed.events.log import read_log
 from testbed.machine import Completion, FetchAdd, Read, Write
@@ -58,10 +59,11 @@ def counters(pair: NicPair, *names: str) -> dict[str, dict[str, int]]:
 
 
 @pytest.mark.parametrize("rate", [0.001, 0.01, 0.05])
-@pytest.mark.parametrize("kind", ["drop", "duplicate", "reorder", "corrupt"])
+@pytest.mark.parametrize("kind", [*KINDS, "all at once"])
 def test_faults_change_no_byte_and_are_repaired_within_bounds(kind: str, rate: float, soak: bool) -> None:
     rounds = 300 if soak else 12
-    with NicPair(options=[f"--{kind}", str(rate)]) as pair:
+    kinds = KINDS if kind == "all at once" else (kind,)
+    with NicPair(options=[word for one in kinds for word in (f"--{one}", str(rate))]) as pair:
         before = {name: cpu_ns(process.pid) for name, process in pair.processes.items()}
         work(pair, rounds)
         used = sum(cpu_ns(process.pid) - before[name] for name, process in pair.processes.items())
@@ -69,14 +71,15 @@ def test_faults_change_no_byte_and_are_repaired_within_bounds(kind: str, rate: f
     sent = sum(each["packets_sent"] for each in counted.values())
     needed = rounds * ROUND_PACKETS
     # Go-back-N sends at most a window (here: the message) again for each fault, and an answer for each packet.
-    assert needed <= sent <= needed * (1 + 60 * rate) + 100, counted
-    # A guard against spinning, an order above what a packet takes.
-    assert used <= 1_000_000 * sent + 2_000_000_000
+    assert needed <= sent <= needed * (1 + 60 * rate * len(kinds)) + 100, counted
+    print(f"{used / sent / 1000:.0f} us of CPU a packet, {sent / needed:.2f} sent for each that is needed")
+    # A guard against spinning: some times what a packet takes, and what the processes take for the time they lived.
+    assert used <= 150_000 * sent + 500_000_000, f"{used / 1e9:.2f} s for {sent} packets"
     total = {field: sum(each[field] for each in counted.values()) for field in counted[REQUESTER]}
     if kind in ("drop", "duplicate"):
         assert total["icrc_errors"] == 0
     if rate > 0.02:
-        assert total["icrc_errors"] > 0 or kind != "corrupt"
+        assert total["icrc_errors"] > 0 or "corrupt" not in kinds
         assert total["resent"] > 0 or kind == "duplicate"
 
 

@@ -14,7 +14,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from emulators.nic_pair import OWNER, REQUESTER, LinkedNamespaces, NicPair, wait_for
+from emulators.nic_pair import OWNER, REQUESTER, LinkedNamespaces, NamedNamespaces, NicPair, wait_for
+from testbed.events.fidelity_events import RnicMeasured
+from testbed.events.log import read_log
 from testbed.experiment.plan import Plan, write_plan
 from testbed.machine import Completion, CompletionStatus, FetchAdd, Read, Write
 
@@ -27,6 +29,13 @@ def ports_open_beside(pid: int | str) -> int:
     """Sockets at port 4791 in the network namespace of a process."""
     lines = Path(f"/proc/{pid}/net/udp").read_text().splitlines()[1:]
     return sum(line.split()[1].endswith(ROCE_PORT) for line in lines)
+
+
+def interface_counts(pid: int) -> list[int]:
+    """Received bytes and packets, sent bytes and packets of cnic0 beside a process."""
+    rows = Path(f"/proc/{pid}/net/dev").read_text().splitlines()
+    words = next(row for row in rows if row.strip().startswith("cnic0:")).split(":")[1].split()
+    return [int(words[place]) for place in (0, 1, 8, 9)]
 
 
 def within(seconds: float, condition: Callable[[], bool]) -> None:
@@ -58,6 +67,53 @@ def test_two_pairs_with_the_same_addresses_do_not_meet(namespaces: LinkedNamespa
         namespaces.cut(0)
         other.verbs[REQUESTER].post(Write(99, OWNER, remote=other.remote, data=b"x"))
         assert wait_for(other.verbs[REQUESTER]) == [Completion(99)]
+
+
+def test_two_devices_in_one_namespace_speak_by_their_own_addresses(namespaces: LinkedNamespaces) -> None:
+    """Two NICs of one namespace, told apart by address alone, as two rxe devices of one host."""
+    second = "10.61.7.9"
+    subprocess.run([*namespaces.prefix(0), "ip", "addr", "add", f"{second}/24", "dev", "cnic0"], check=True)
+    with subprocess.Popen([*namespaces.prefix(0), "sh", "-c", "echo; exec cat"], stdin=-1, stdout=-1) as inside:
+        assert inside.stdout is not None
+        assert inside.stdin is not None
+        inside.stdout.readline()
+        with NicPair(NamedNamespaces((inside.pid, inside.pid), (namespaces.addresses[0], second))) as pair:
+            assert ports_open_beside(inside.pid) == 2
+            for name, peer in ((REQUESTER, OWNER), (OWNER, REQUESTER)):
+                data = name.encode() * 5_000
+                pair.verbs[name].post(Write(1, peer, remote=pair.remote.at(64), data=data))
+                pair.verbs[name].post(Read(2, peer, remote=pair.remote.at(64), length=len(data)))
+                assert wait_for(pair.verbs[name], 2) == [Completion(1), Completion(2, data=data)]
+        inside.stdin.close()
+
+
+def test_what_one_end_has_sent_the_other_has_received(namespaces: LinkedNamespaces) -> None:
+    """Bytes and packets of the two interfaces, by the kernel's counters, and packets by the NICs' own."""
+    with NicPair(namespaces) as pair:
+        before = [interface_counts(process.pid) for process in pair.processes.values()]
+        for ticket in range(20):
+            pair.verbs[REQUESTER].post(Write(ticket, OWNER, remote=pair.remote, data=bytes(100_000)))
+        assert wait_for(pair.verbs[REQUESTER], 20) == [Completion(ticket) for ticket in range(20)]
+        after = [interface_counts(process.pid) for process in pair.processes.values()]
+        (a, b) = ([now - then for now, then in zip(*both, strict=True)] for both in zip(after, before, strict=True))
+        for receiver, sender in ((a, b), (b, a)):
+            # A veth counts what it receives without the Ethernet header.
+            assert (receiver[0] + 14 * receiver[1], receiver[1]) == (sender[2], sender[3])
+        for process in pair.processes.values():
+            process.terminate()
+            process.wait()
+        logs = {name: read_log(pair.folder / "events" / f"{name}-nic.jsonl") for name in pair.names}
+        counted = {
+            name: [record.event for record in log if isinstance(record.event, RnicMeasured)]
+            for name, log in logs.items()
+        }
+    sent = {name: sum(event.packets_sent for event in events) for name, events in counted.items()}
+    received = {name: sum(event.packets_received for event in events) for name, events in counted.items()}
+    assert (sent[REQUESTER], received[REQUESTER]) == (received[OWNER], sent[OWNER])
+    assert (sent[REQUESTER], sent[OWNER]) == (a[3], b[3])
+    full = 100_000 // 4096
+    # Frames as /proc/net/dev counts them: Ethernet 14, IPv4 20, UDP 8, BTH 12, RETH 16 in the first, ICRC 4.
+    assert a[2] == 20 * (100_000 + (full + 1) * 58 + 16)
 
 
 def test_the_port_is_open_in_the_nodes_namespace_only(namespaces: LinkedNamespaces) -> None:

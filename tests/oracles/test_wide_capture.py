@@ -1,6 +1,7 @@
 """A wide capture of two soft RNICs on a real link, read three times: by scapy, by tshark and by `roce_reading`.
 
-Every operation in every size that matters (0, 1, MTU - 1, MTU, MTU + 1, 1 MiB), over a wrap of the sequence numbers.
+Every operation in every size that matters (0, 1, MTU - 1, MTU, MTU + 1, 1 MiB), over a wrap of the sequence numbers:
+between messages, inside a WRITE, inside a READ's responses and inside a SEND, each of 256 packets.
 Since nothing is lost here, the packets that must have passed are known exactly.
 """
 
@@ -29,8 +30,11 @@ pytestmark = pytest.mark.root
 MTU, MIB = 4096, 1 << 20
 SIZES = (0, 1, MTU - 1, MTU, MTU + 1, MIB)
 LEVEL = 3
-FIRST_PSN, PEERS_PSN = 0xFFFFF0, 0x40
-"""Of `nic_pair`: the requester's numbers wrap after 16 packets."""
+FIRST_PSNS = {
+    "between messages": 0xFFFFF0, "in a WRITE": (1 << 24) - 150, "in a READ's responses": (1 << 24) - 400,
+    "in a SEND": (1 << 24) - 650,
+}  # fmt: skip
+"""The requester's first number, by where its numbers wrap: the messages of 1 MiB have the places 28, 284 and 540."""
 
 
 def verbs(pair: NicPair) -> list[Verb]:
@@ -51,12 +55,15 @@ def verbs(pair: NicPair) -> list[Verb]:
 class Traffic:
     """What was posted, what came back, and what the capture saw of it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, first_psn: int) -> None:
+        self.first_psn = first_psn
         self.pcap = folder / "wide.pcap"
         sizes = QueueSizes(staging=16 * MIB)
         with (
             LinkedNamespaces() as namespaces,
-            NicPair(namespaces, service_levels=(LEVEL,), sizes=sizes, receives=2, receive_bytes=MIB) as pair,
+            NicPair(
+                namespaces, service_levels=(LEVEL,), sizes=sizes, receives=2, receive_bytes=MIB, first_psn=first_psn
+            ) as pair,
         ):
             self.addresses = pair.addresses
             self.verbs = verbs(pair)
@@ -97,9 +104,9 @@ def _until(condition: Callable[[], bool], seconds: float = 15.0) -> None:
         time.sleep(0.01)
 
 
-@pytest.fixture(scope="module")
-def traffic(tmp_path_factory: pytest.TempPathFactory) -> Traffic:
-    return Traffic(tmp_path_factory.mktemp("wide"))
+@pytest.fixture(scope="module", params=FIRST_PSNS)
+def traffic(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Traffic:
+    return Traffic(tmp_path_factory.mktemp("wide"), FIRST_PSNS[request.param])
 
 
 def packets_of(size: int) -> int:
@@ -110,9 +117,9 @@ def segments(first: int, middle: int, last: int, only: int, count: int) -> list[
     return [only] if count == 1 else [first, *[middle] * (count - 2), last]
 
 
-def expected_requests(posted: list[Verb]) -> list[tuple[int, int, int]]:
+def expected_requests(posted: list[Verb], first_psn: int) -> list[tuple[int, int, int]]:
     """(opcode, PSN, payload bytes) of each request packet, from the standard's rules (IBA 9.7)."""
-    psn, rows = FIRST_PSN, []
+    psn, rows = first_psn, []
     for verb in posted:
         if isinstance(verb, Write | Send):
             size = len(bytes(verb.data))
@@ -129,9 +136,9 @@ def expected_requests(posted: list[Verb]) -> list[tuple[int, int, int]]:
     return rows
 
 
-def expected_responses(posted: list[Verb]) -> list[tuple[int, int, int]]:
+def expected_responses(posted: list[Verb], first_psn: int) -> list[tuple[int, int, int]]:
     """(opcode, PSN, payload bytes) of each response to a READ or atomic."""
-    psn, rows = FIRST_PSN, []
+    psn, rows = first_psn, []
     for verb in posted:
         if isinstance(verb, Read):
             for index, opcode in enumerate(segments(0x0D, 0x0E, 0x0F, 0x10, packets_of(verb.length))):
@@ -154,8 +161,10 @@ def test_the_capture_is_whole(traffic: Traffic) -> None:
 
 def test_the_requests_are_just_those_of_the_standard(traffic: Traffic) -> None:
     sent = [row for row in traffic.read if row.source == traffic.addresses[0]]
-    assert [(row.opcode, row.psn, len(row.payload)) for row in sent] == expected_requests(traffic.verbs)
-    assert {row.psn for row in sent} >= {0xFFFFFF, 0}, "the numbers have wrapped"
+    assert [(row.opcode, row.psn, len(row.payload)) for row in sent] == expected_requests(
+        traffic.verbs, traffic.first_psn
+    )  # fmt: skip
+    assert {row.psn for row in traffic.read} >= {0xFFFFFF, 0}, "the numbers have wrapped"
     assert b"".join(row.payload for row in sent) == b"".join(
         bytes(verb.data) for verb in traffic.verbs if isinstance(verb, Write | Send)
     )
@@ -184,7 +193,9 @@ def test_requests_name_the_memory_that_was_meant(traffic: Traffic) -> None:
 def test_the_answers_are_just_those_of_the_standard(traffic: Traffic) -> None:
     answers = [row for row in traffic.read if row.source == traffic.addresses[1]]
     data = [row for row in answers if row.opcode != 0x11]
-    assert [(row.opcode, row.psn, len(row.payload)) for row in data] == expected_responses(traffic.verbs)
+    assert [(row.opcode, row.psn, len(row.payload)) for row in data] == expected_responses(
+        traffic.verbs, traffic.first_psn
+    )  # fmt: skip
     assert {row.syndrome for row in answers} <= {None, 0x1F}, "a NAK on a link that loses nothing"
     # Message sequence numbers count finished requests (IBA 9.7.5): they never go back, and end at their number.
     counted = [row.msn for row in answers if row.msn is not None]
