@@ -289,7 +289,7 @@ class BenchRun:
                 raise BenchFault(f"the time limit of {self.plan.time_limit_s:g} s is over")
             time.sleep(_POLL_S)
         self._measure(links, cpu, watch, last=True)
-        for change in watch.host.look_at_firewalls():
+        for change in watch.host.look_inside():
             self._emit(change)
 
     def _befall(self, nodes: BenchNodes, fault: FaultPlan) -> None:

@@ -1,6 +1,7 @@
-"""Whether what a run rests on is still as the bench has set it: lanes, the bridges' firewall flag, firewalls inside.
+"""Whether what a run rests on is still as the bench has set it: lanes, the bridges' firewall flag, and inside each
+namespace its firewall, links, routes, fixed neighbours and policers.
 
-Lanes and flags are compared at each measurement, firewalls when the run begins and when it ends, since reading them
+Lanes and flags are compared at each measurement, the rest when the run begins and when it ends, since reading it
 starts programs. A change through the bench itself (`looplane lanes`) is no change here: it keeps the table of what
 should be up to date. Packets that a firewall or a policer took are counted where they are missed: see "lost frames" in
 `testbed.metrics.fidelity`. Faults B8, B9 (a firewall inside the run's namespaces), B11 (bridge-nf-call-iptables).
@@ -24,6 +25,8 @@ from topologies.queues import QueueReader
 FLAGS = ("bridge-nf-call-iptables", "bridge-nf-call-ip6tables", "bridge-nf-call-arptables")
 _SAVERS = (("iptables-save",), ("ip6tables-save",), ("nft", "--stateless", "list", "ruleset"))
 _COUNTERS = re.compile(r"\[\d+:\d+\]")
+_NETWORK = "link show\nroute show table all\nneigh show nud permanent\n"
+_COMES_AND_GOES = re.compile(r",?(LOWER_UP|NO-CARRIER),?|state \w+ ")
 
 
 class HostWatch:
@@ -38,7 +41,7 @@ class HostWatch:
         self._places = {**self._switches, **{each.name: fabric.pid_of(each.name) for each in plan.nodes}}
         self._told: set[tuple[str, str]] = set()
         self._flags = {place: _flags(pid) for place, pid in self._switches.items()}
-        self._firewalls = {place: _firewall(pid) for place, pid in self._places.items()}
+        self._before = {place: _inside(pid) for place, pid in self._places.items()}
 
     def close(self) -> None:
         """Closes the sockets."""
@@ -58,14 +61,15 @@ class HostWatch:
                 if value != before:
                     yield from self._once(f"{flag} of {place}", f"was {before}, is {value}")
 
-    def look_at_firewalls(self) -> Iterator[HostChanged]:
-        """As `look`, of the rules inside every namespace of the run."""
+    def look_inside(self) -> Iterator[HostChanged]:
+        """As `look`, of what is inside every namespace of the run."""
         for place, pid in self._places.items():
-            before, after = self._firewalls[place], _firewall(pid)
-            came = [f"+{line}" for line in after if line not in before]
-            went = [f"-{line}" for line in before if line not in after]
-            if came or went:
-                yield from self._once(f"firewall of {place}", "; ".join([*came, *went][:6]))
+            for what, after in _inside(pid).items():
+                before = self._before[place][what]
+                came = [f"+{line}" for line in after if line not in before]
+                went = [f"-{line}" for line in before if line not in after]
+                if came or went:
+                    yield from self._once(f"{what} of {place}", "; ".join([*came, *went][:6]))
 
     def _once(self, what: str, detail: str) -> Iterator[HostChanged]:
         if (what, detail) not in self._told:
@@ -81,6 +85,25 @@ def _flags(pid: int) -> dict[str, str]:
             if path.exists():
                 found[flag] = path.read_text().strip()
     return found
+
+
+def _inside(pid: int) -> dict[str, list[str]]:
+    """What nobody but the bench sets in the namespace of `pid`, a line each, by what it is."""
+    return {"firewall": _firewall(pid), "network": _network(pid), "policers": _policers(pid)}
+
+
+def _network(pid: int) -> list[str]:
+    """Links with MTU and flags, routes, and neighbours that were put there."""
+    with network_of(pid):
+        said = run(["ip", "-oneline", "-batch", "-"], stdin=_NETWORK)
+    return [_COMES_AND_GOES.sub("", line).strip() for line in said.splitlines()]
+
+
+def _policers(pid: int) -> list[str]:
+    """Queueing disciplines at an ingress, where frames can be dropped before anybody counts them."""
+    with network_of(pid):
+        said = run(["tc", "qdisc", "show"])
+    return [line for line in said.splitlines() if line.startswith(("qdisc ingress", "qdisc clsact"))]
 
 
 def _firewall(pid: int) -> list[str]:

@@ -100,8 +100,9 @@ THRESHOLDS: dict[str, Limit] = {
         ),
         Limit(
             "host changes", "changes", 0.0, 0.0,
-            "Lanes, the bridges' firewall flags and the firewalls inside the run's namespaces are the bench's alone. "
-            "Whatever somebody else has changed there, the run is no longer the planned one.",
+            "Lanes, the bridges' firewall flags, and inside the run's namespaces firewalls, links, routes, fixed "
+            "neighbours and policers are the bench's alone. Whatever somebody else has changed there, the run is no "
+            "longer the planned one.",
             needed=False,
         ),
         Limit(

@@ -3,6 +3,8 @@
 import asyncio
 import itertools
 import re
+import subprocess
+import sys
 import time
 
 import httpx
@@ -112,3 +114,23 @@ def test_the_guides_examples_run_as_they_stand(serving, capsys):
     (path, body), = re.findall(r"curl -N BASE_URL(\S+) .*? -d '(.*?)'", guide, re.DOTALL)
     answer = httpx.post(serving.base_url + path, content=body, timeout=60)
     assert answer.text.endswith("data: [DONE]\n\n")
+
+
+def test_lanes_changed_under_a_stream_reach_both_ends_of_a_link(serving, client):
+    """`looplane lanes` while tokens flow: the kernel's queues and the NICs' arbiters, and no token is missed."""
+    if not (serving.folder / "control" / "start.json").exists():
+        pytest.skip("a simulation is one process, without ports that could be changed")
+    said = {"model": MODEL, "prompt": "Once", "max_tokens": 60, "seed": 1, "extra_body": LONG}
+    whole = client.completions.create(**said).choices[0].text
+    stream = client.completions.create(**said, stream=True)
+    pieces = [next(stream).choices[0].text]
+    words = [sys.executable, "-m", "testbed.command", "lanes", str(serving.folder), "--vlarb-high=0:64,1:192,3:64"]
+    done = subprocess.run(words, cwd=whole_run.TOP, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert [line.split(":")[0] for line in done.stdout.splitlines() if line[0] != " "] == ["dpu0.cnic0", "gpu0.cnic0"]
+    assert "".join([*pieces, *(chunk.choices[0].text for chunk in stream)]) == whole
+    end, missing = time.monotonic() + 10, {"dpu0-nic", "gpu0-nic"}
+    while missing:  # a NIC's log is written a little later
+        assert time.monotonic() < end, missing
+        told = whole_run.events_of(serving.folder, "line.logged")
+        missing -= {node for node, event in told if event.text == "lanes of cnic0 are those of another table"}

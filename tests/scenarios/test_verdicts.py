@@ -118,6 +118,38 @@ def test_no_starved_run_is_faithful(
     assert not wrong
 
 
+OTHERS = {"host-driven": "host-driven-small.toml", "DualPath": "../dualpath/small.toml"}
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("system", OTHERS)
+def test_no_starved_run_of_another_system_is_faithful(
+    prepare_run: Callable[..., Path],
+    start_bench: Callable[..., BenchProcess],
+    system: str,
+    soak: bool,
+    soak_note: Callable[[str], None],
+) -> None:
+    """The same for servers that work on the host, and for engines with storage; what is not starved is faithful."""
+    if not soak:
+        pytest.skip("Blink's runs are starved; --soak starves other systems too")
+    ways: dict[str, Way | None] = {
+        "undisturbed": None,
+        "FIFO hog, 10 of 20 ms": lambda _folder: starvation.hogs(50, 10, 10),
+        "FIFO hogs on both cores, 10 of 30 ms": lambda _folder: starvation.hogs(50, 10, 20, cores=2),
+        "a hog a core": lambda _folder: starvation.hogs(0, 1000, 0, cores=2),
+    }
+    verdicts = {}
+    for name, way in ways.items():
+        found = run_beside(start_bench(prepare_run(OTHERS[system]), "--nodes", "namespace"), way)
+        soak_note(f"{system}, {name}: {found.verdict}: {'; '.join(found.reasons)}")
+        verdicts[name] = found.verdict
+    assert verdicts.pop("undisturbed") == "faithful"
+    if system == "DualPath":
+        del verdicts["a hog a core"]  # SCHED_FIFO goes first: its silicon is not kept from anything
+    assert "faithful" not in verdicts.values(), verdicts
+
+
 @pytest.mark.soak
 def test_undisturbed_runs_are_faithful(
     prepare_run: Callable[..., Path],
@@ -192,9 +224,19 @@ def firewall_bridges(folder: Path) -> None:
     inside(process_of(folder, "switch compute"), "sysctl", "-qw", "net.bridge.bridge-nf-call-iptables=1")
 
 
+def rewire(folder: Path) -> None:
+    """A link's MTU, a route and a policer that takes nothing: each would be seen in lost frames at most."""
+    for words in (
+        "ip link set dev cnic0 mtu 4300", "ip route add 10.99.0.0/16 dev cnic0", "tc qdisc add dev cnic0 ingress",
+        "ip neigh replace 10.61.0.77 lladdr 02:00:00:00:00:77 dev cnic0 nud permanent",
+    ):  # fmt: skip
+        inside(process_of(folder, "network dpu0"), *words.split())
+
+
 @pytest.mark.parametrize(
     ("deed", "threshold", "words"),
     [
+        (rewire, "host changes", ("network of dpu0", "mtu 4300", "10.99.0.0/16", "10.61.0.77", "policers of dpu0")),
         (delete_a_lane, "host changes", "lanes gpu0.cnic0"),
         (drop_frames, "lost frames", "lost frames"),
         (drop_and_tidy_up, "lost frames", "lost frames"),
@@ -207,7 +249,7 @@ def test_whoever_meddles_is_found_out(
     start_bench: Callable[..., BenchProcess],
     deed: Callable[[Path], None],
     threshold: str,
-    words: str,
+    words: str | tuple[str, ...],
 ) -> None:
     """Faults B8 (a firewall, named as such), B9 (IPv6 policy), B11 (Docker switches bridge netfilter on)."""
     if deed is firewall_bridges and not Path("/proc/sys/net/bridge/bridge-nf-call-iptables").exists():
@@ -215,4 +257,5 @@ def test_whoever_meddles_is_found_out(
     found = meddle(start_bench(prepare_run("small.toml", *LONGER), "--nodes", "namespace"), deed)
     assert found.verdict != "faithful"
     assert next(each for each in found.thresholds if each.name == threshold).held is False, found.reasons
-    assert words in " ".join(found.reasons), found.reasons
+    for word in (words,) if isinstance(words, str) else words:
+        assert word in " ".join(found.reasons), found.reasons
