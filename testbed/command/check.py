@@ -20,7 +20,7 @@ STEPS: tuple[tuple[str, tuple[str, ...]], ...] = (
 """What is checked before the tests, each by a library of the lock file."""
 
 SIDE_BY_SIDE = (
-    "tests/webui", "tests/testbed", "tests/conformance", "tests/oracles", "tests/architecture",
+    "tests/webui", "tests/testbed", "tests/emulators", "tests/conformance", "tests/oracles", "tests/architecture",
     "tests/scenarios/test_shipped_experiments.py",
 )  # fmt: skip
 """Tests that keep to their own process, or to servers, folders and namespaces that are theirs alone: they run on all

@@ -88,6 +88,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     ),
     "C11 a delay is counted twice": (
         "testbed/network/test_wires.py::test_a_round_trip_is_twice_the_latency_and_each_direction_has_the_rate",
+        "topologies/test_lane_traffic.py::test_both_directions_of_a_link_have_its_rate_at_once",
         "testbed/clocks/test_front_network.py::test_a_message_takes_both_ports_and_the_delay",
     ),
     "C12 latency cuts bandwidth": ("testbed/network/test_wires.py::test_latency_does_not_change_the_rate",),
@@ -101,7 +102,10 @@ ROWS: dict[str, tuple[str, ...]] = {
         "testbed/experiment/test_summary.py::test_an_invalid_fidelity_is_an_error_and_not_a_failure",
         "scenarios/test_verdicts.py::test_no_starved_run_is_faithful",
     ),
-    "C18 odd round trips": ("topologies/test_calibration.py::test_the_host_is_measured_and_nothing_is_left",),
+    "C18 odd round trips": (
+        "topologies/test_calibration.py::test_the_host_is_measured_and_nothing_is_left",
+        "testbed/command/test_calibrated.py::test_doctor_shows_the_profile_with_its_spread",
+    ),
     "C20 a flap loses the configuration": ("topologies/test_lanes.py::test_a_link_that_went_down_and_up_is_as_before",),
     # RoCE
     "D1 rxe is not supported in a namespace": (
@@ -110,6 +114,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "D3 a device goes under a queue pair": (
         "conformance/wire_contract.py::test_a_silent_peer_ends_in_retry_exceeded",
         "emulators/test_rnic.py::test_a_link_that_is_deleted_ends_verbs_with_an_error",
+        "emulators/test_rnic_namespaces.py::test_a_device_that_is_removed_under_traffic_ends_it_at_both_ends",
     ),
     "D4 a message longer than the MTU": ("conformance/wire_contract.py::test_messages_longer_than_a_packet",),
     "D6 many connections": ("emulators/test_rnic_deaths.py::test_many_connections_leave_the_nic_as_it_was",),

@@ -2,12 +2,18 @@
 
 import json
 import secrets
+from pathlib import Path
 from statistics import median
 
 import pytest
 import whole_run
 
+from testbed.events.ordering import merge
+from testbed.metrics.fidelity import FidelityFold
+from testbed.metrics.fold import Folding
 from tests.topologies.outside import Outside
+from tests.topologies.registered import registered
+from topologies import storage_image
 from topologies.programs import run
 
 pytestmark = pytest.mark.root
@@ -52,6 +58,46 @@ def test_an_accelerator_that_dies_ends_the_run_and_is_named(prepare_run, start_b
     assert result["outcome"] == "errored"
     assert "accelerator gpu0 ended with 9" in result["detail"] or "the accelerator at" in result["detail"], result
     assert result["teardown"] == ""
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A file system that a user has mounted: a loop mount stands for an NVMe disk."""
+    with registered(tmp_path) as other:
+        point = storage_image.mount_image(other, "disk", 256 << 20, tmp_path)
+        (point / "precious").write_text("the user's")
+        yield point
+        storage_image.unmount(point)
+
+
+@pytest.mark.skipif(bool(storage_image.lacking()), reason=f"no loop mounts here: {storage_image.lacking()}")
+@pytest.mark.parametrize("kind", ["namespace", pytest.param("docker", marks=pytest.mark.docker)])
+def test_a_storage_node_keeps_its_chunks_on_a_mounted_target(prepare_run, start_bench, disk, kind):
+    """storage0 on the user's disk, storage1 on the run's own image: every block arrives whole, nothing is left."""
+    folder = prepare_run(
+        "../dualpath/small.toml", f"nodes={kind}", f'hardware.storage.storage0.path="{disk}"',
+        "workload.trajectories.agents=2", "workload.trajectories.turns=3",
+    )  # fmt: skip
+    bench = start_bench(folder)
+    bench.wait_for("start.json")
+    (chunks,) = (path for path in disk.iterdir() if path.name.startswith("looplane-"))
+    assert chunks.name.endswith("-storage0")
+    assert bench.end() == 0, bench.said()
+    ((node, engaged),) = whole_run.events_of(folder, "hardware.engaged")
+    assert (node, engaged.seam, engaged.place, engaged.device) == ("storage0", "storage", "storage0", str(disk))
+    assert engaged.facts[0].startswith("file system ext")
+    assert json.loads((folder / "control" / "bench.json").read_text())["outcome"] == "completed"
+    assert len(whole_run.events_of(folder, "request.finished")) == 6
+    served = [node for node, _ in whole_run.events_of(folder, "chunk.served")]
+    assert served.count("storage0") > 10
+    assert {path.name for path in disk.iterdir()} == {"precious", "lost+found"}
+    assert f"storage storage0 is {disk}" in judged_note(folder)
+
+
+def judged_note(folder: Path) -> str:
+    """What stands beside the verdict in report, console and API."""
+    found = Folding({"f": FidelityFold()}).take_all(merge(folder / "events")).result("f")
+    return found.note
 
 
 @pytest.fixture

@@ -114,6 +114,26 @@ def test_a_low_lanes_floor_in_the_kernel(build: Build, limit: int) -> None:
     assert shares[2] == pytest.approx(exact_shares(table, sizes)[2], rel=0.2)
 
 
+def test_both_directions_of_a_link_have_its_rate_at_once(build: Build) -> None:
+    """Fault C11: what goes to gpu0 and what comes from it have the whole rate each, while both are backlogged."""
+    fabric = build()
+    ports = {port.name: port for port in fabric.ports()}
+    ends = [ports["gpu0.cnic0"], ports["dpu0.cnic0"]]
+    for port in ends:
+        lanes.apply(port, lane_queues.queues_of(port))
+    for source, target in (("dpu0", "10.61.0.3"), ("gpu0", "10.61.0.2")):
+        with network_of(fabric.pid_of(source)), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
+            out.setsockopt(socket.SOL_SOCKET, 32, 1 << 29)  # SO_SNDBUFFORCE
+            for _ in range(LEAF_LIMIT - 200):
+                out.sendto(bytes(FRAME - HEADERS), (target, 9))
+    with QueueReader(ends[0].pid) as reader:
+        before, start = [reader.classes(port.device)[LEAVES].bytes for port in ends], time.monotonic()
+        time.sleep(0.5)
+        after, took = [reader.classes(port.device)[LEAVES].bytes for port in ends], time.monotonic() - start
+    rates = [8 * (now - then) / took for now, then in zip(after, before, strict=True)]
+    assert rates == pytest.approx([RATE, RATE], rel=0.03)
+
+
 def test_frames_that_no_level_marks_are_shaped_too(build: Build) -> None:
     """Fault C14: classes follow DSCP alone; ECN bits do not matter, and ARP goes to the first lane, never past."""
     fabric = build()

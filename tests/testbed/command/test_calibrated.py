@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import msgspec
 import pytest
 
 from testbed.command import calibrated
+from testbed.command.places import SOURCE
 from testbed.network.wire_profile import MEASURED_SOURCE, MODELLED, WireProfile
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -56,3 +59,15 @@ def test_a_profile_of_another_host_is_none(profile: WireProfile, field: str) -> 
 def test_a_corrupted_file_is_none(profile: WireProfile, data: bytes) -> None:
     calibrated.keep(profile).write_bytes(data)
     assert calibrated.kept(NOW) is None
+
+
+def test_doctor_shows_the_profile_with_its_spread(profile: WireProfile) -> None:
+    """Fault C18: how far round trips spread on this very host stands in doctor's last line, with its age."""
+    taken = msgspec.structs.replace(profile, measured_at=datetime.now(UTC).isoformat(timespec="seconds"))
+    calibrated.keep(taken)
+    words = [sys.executable, "-m", "testbed.command", "doctor"]
+    done = subprocess.run(words, cwd=SOURCE, capture_output=True, text=True, check=False, timeout=60)
+    line = done.stdout.splitlines()[-1]
+    assert line.startswith(f"wire profile, {MEASURED_SOURCE}")
+    assert "READ of 64 bytes 110 us (p99 250 us)" in line
+    assert line.endswith("0.0 h old; renew it with ./looplane calibrate")
