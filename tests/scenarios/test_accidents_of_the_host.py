@@ -80,6 +80,36 @@ def test_a_disk_that_fills_up_ends_the_run_with_one_clear_line(disk: Path) -> No
     assert leftovers(before, label) == []
 
 
+@pytest.mark.parametrize("room", [0, 20_000])
+def test_a_disk_that_is_full_before_the_start_is_one_line(disk: Path, room: int) -> None:
+    """No page left, or a few: not enough for the plan, or for what the bench writes before anything runs."""
+    before, run = host_state.snapshot(), new_id()
+    free = os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize
+    (disk / "filler").write_bytes(bytes(free - room))
+    process = start(disk, run_id=run)
+    _, err = process.communicate(timeout=90)
+    assert process.returncode in (2, 4), err
+    assert "Traceback" not in err
+    assert "No space left on device" in faults(err)[-1], err
+    assert leftovers(before, run.rpartition("-")[2]) == []
+
+
+def test_a_disk_that_is_full_at_the_end_keeps_what_there_is(disk: Path) -> None:
+    """All requests are answered, then there is no room for the judgement: the log is whole up to there."""
+    before, run = host_state.snapshot(), new_id()
+    folder = disk / run
+    process = start(disk, run_id=run)
+    until(lambda: (folder / "control" / "client0.done").exists(), process)
+    free = os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize
+    (disk / "filler").write_bytes(bytes(free))
+    _, err = process.communicate(timeout=90)
+    assert "Traceback" not in err
+    assert process.returncode == 4, err
+    assert "No space left on device" in faults(err)[-1], err
+    assert b'"request.finished"' in (folder / "events" / "client0.jsonl").read_bytes()
+    assert leftovers(before, run.rpartition("-")[2]) == []
+
+
 def test_a_run_folder_that_is_taken_away_ends_the_run(tmp_path: Path) -> None:
     before, run = host_state.snapshot(), new_id()
     process = start(tmp_path, "--set", MANY, run_id=run)
