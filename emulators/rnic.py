@@ -202,6 +202,7 @@ class Rnic:
             self.journal.beat(now, self)
             for port in self.ports:
                 if port.has_gone():
+                    self._port_of = {one.socket.fileno(): one for one in self.ports if one.is_open}
                     self.journal.say(f"interface {port.plan.interface} has gone: its port is closed", "warning")
         return work > 0
 
@@ -289,6 +290,8 @@ class Rnic:
 
     def _block(self, now: int) -> None:
         """Sleeps until a packet, a doorbell, somebody at the unix socket, a timer, the pace or the journal's beat."""
+        if self.stopping or self._asked:
+            return
         until = self.journal.next_beat
         timer = self._look_at_timers(now)
         if self._touched:

@@ -195,12 +195,19 @@ class Port:
             self._batch = 2 * batch
         return batch
 
+    @property
+    def is_open(self) -> bool:
+        """False once its interface has been found to be gone."""
+        return self.socket.fileno() >= 0
+
     def has_gone(self) -> bool:
-        """True once, when its interface is found to be gone; then the port is closed to whoever comes."""
+        """True once, when its interface is found to be gone. The port is closed then, and stays so: an interface of
+        that name that comes later is another one, without the run's address.
+        """
         if not self._there or _is_there(self.plan.interface):
             return False
         self._there = False
-        self.socket.close()
+        self.close()
         return True
 
     def activate(self, endpoint: Endpoint) -> None:
@@ -279,8 +286,8 @@ class Port:
 def _is_there(interface: str) -> bool:
     try:
         return socket.if_nametoindex(interface) > 0
-    except OSError:
-        return False
+    except OSError as fault:
+        return fault.errno not in (errno.ENODEV, errno.ENXIO)  # anything else says nothing of the interface
 
 
 def _udp_socket(address: str, port: int) -> socket.socket:

@@ -7,22 +7,24 @@ from pathlib import Path
 
 from emulators.rnic_journal import Journal
 from emulators.rnic_ports import Port
-from testbed.experiment.live_lanes import read_tables
+from testbed.experiment.live_lanes import claimed_path, read_tables
 
 
 def take_tables(path: Path, ports: Iterable[Port], journal: Journal) -> None:
-    """Has ports arbitrate by the tables at `path`, if there are any, and removes it. What is no table stays, and is
-    said.
+    """Has ports arbitrate by the tables at `path`, if there are any. The file is claimed by renaming it, since whoever
+    laid it there may take it back until then, and removed when they do; what is no table is said.
     """
+    claimed = claimed_path(path)
     try:
-        tables = read_tables(path.read_bytes())
+        path.rename(claimed)
+        tables = read_tables(claimed.read_bytes())
     except FileNotFoundError:
         return
     except ValueError as fault:
         journal.say(f"{path.name}: {fault}", "error")
-        return
+        tables = {}
     for port in ports:
         if port.plan.interface in tables:
             port.use(tables[port.plan.interface])
             journal.say(f"lanes of {port.plan.interface} are those of another table")
-    path.unlink(missing_ok=True)
+    claimed.unlink()

@@ -90,9 +90,9 @@ class BenchNetwork:
         """Tells what somebody else changes, from now on."""
         return HostWatch(self.fabric, self._queues)
 
-    def lane_desk(self, folder: Path, at_nic: UseTables) -> LaneDesk:
+    def lane_desk(self, folder: Path, at_nics: UseTables) -> LaneDesk:
         """Where somebody may ask for other lane tables while the run is watched."""
-        return LaneDesk(folder / "control", self.fabric.switch_ports(), self._queues, at_nic)
+        return LaneDesk(folder / "control", self.fabric.switch_ports(), self._queues, at_nics)
 
     def container(self, node: str) -> str | None:
         """The container of a node; None for a namespace node."""

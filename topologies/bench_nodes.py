@@ -19,7 +19,7 @@ import msgspec
 from testbed.events.fidelity_events import CaptureFinished
 from testbed.events.log import EventWriter, decode_record
 from testbed.events.run_events import NodeStopped
-from testbed.experiment.live_lanes import tables_path, write_tables
+from testbed.experiment.live_lanes import claimed_path, tables_path, write_tables
 from testbed.experiment.plan import NodePlan, Plan
 from testbed.experiment.server_address import API_PORT, front_address, server_of
 from testbed.network.lanes import LaneTable
@@ -131,24 +131,21 @@ class BenchNodes:
             self._await(started, self.names.nic_socket(name))
             check()
 
-    def use_tables(self, node: str, tables: Mapping[str, LaneTable]) -> str:
-        """Has a node's soft RNIC arbitrate its ports by other lane tables; why it does not, or nothing.
+    def use_tables(self, tables: Mapping[str, Mapping[str, LaneTable]]) -> list[str]:
+        """Has soft RNICs arbitrate their interfaces by these lane tables, by node; the nodes whose NIC has not.
 
-        A node without a soft RNIC arbitrates nothing here.
+        All are told, then waited for together. A node without a soft RNIC arbitrates nothing here. Raises OSError for
+        a file that cannot be written; then none is told.
         """
-        rnic = self._rnics.get(node)
-        if rnic is None or node in self._lost:
-            return ""
-        path = tables_path(self._folder, node)
-        write_tables(path, tables)
-        rnic.signal(signal.SIGHUP)
+        paths = {node: tables_path(self._folder, node) for node in tables if node in self._rnics.keys() - self._lost}
+        for node, path in paths.items():
+            write_tables(path, tables[node])
+        for node in paths:
+            self._rnics[node].signal(signal.SIGHUP)
         limit = time.monotonic() + _TABLES_PATIENCE_S
-        while path.exists():
-            if time.monotonic() > limit:
-                path.unlink(missing_ok=True)
-                return f"the soft RNIC of {node} has not taken its tables within {_TABLES_PATIENCE_S:g} s"
+        while any(map(_awaits_its_nic, paths.values())) and time.monotonic() < limit:
             time.sleep(0.001)
-        return ""
+        return [node for node, path in paths.items() if not _taken(path)]
 
     def start_software(self) -> None:
         """Starts every node's software, in its container or namespace, real devices first."""
@@ -183,9 +180,12 @@ class BenchNodes:
             self._say(f"no SCHED_FIFO for {', '.join(refused)}: this host's load slows them", "warning")
 
     def pids(self) -> dict[str, list[int]]:
-        """Pids of each node's software (`node gpu0`) and of each soft RNIC (`nic gpu0`)."""
+        """Pids of each node's software (`node gpu0`), of each soft RNIC (`nic gpu0`) and of each device process that
+        the run has started (`accelerator gpu0`).
+        """
         software = {each.started.what: software_pids(self.plan, each.node.name) for each in self._software}
-        return {**software, **{rnic.what: [rnic.pid] for rnic in self._rnics.values()}}
+        chips = [*self._rnics.values(), *self._devices.started]
+        return {**software, **{chip.what: [chip.pid] for chip in chips}}
 
     def start_relay(self) -> None:
         """Opens a port on loopback that leads to the serving node, and says where in control/serve.json."""
@@ -344,3 +344,17 @@ class BenchNodes:
 
     def _capture_state(self, name: str) -> Path:
         return self._folder / "control" / f"capture-{name}.json"
+
+
+def _awaits_its_nic(path: Path) -> bool:
+    """Whether tables that were laid at `path` are not in force yet."""
+    return path.exists() or claimed_path(path).exists()
+
+
+def _taken(path: Path) -> bool:
+    """Whether a NIC has taken what was laid at `path`; takes it back from one that has not claimed it."""
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        return True  # what is claimed comes into force with the NIC's next turn
+    return False

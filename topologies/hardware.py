@@ -42,8 +42,6 @@ class Lent(msgspec.Struct, frozen=True):
     mac: str
     mtu: int
     up: bool
-    promiscuous: bool
-    """Takes every frame because somebody asked for it (IFF_PROMISC)."""
     gso_max_segs: int
     tx_queue_length: int
     addresses: tuple[str, ...]
@@ -57,6 +55,8 @@ class Lent(msgspec.Struct, frozen=True):
     inside: str
     """Its name in the run's namespace."""
     boot: str
+    promiscuous: bool = False
+    """Takes every frame because somebody asked for it (IFF_PROMISC)."""
 
     @property
     def facts(self) -> tuple[str, ...]:
@@ -253,8 +253,13 @@ def _restore(lent: Lent) -> None:
             run(["ip", "route", "add", *route.split(), "dev", name])
     found = _note(name, lent.place, lent.inside)
     for field in lent.__struct_fields__:
-        if getattr(found, field) != getattr(lent, field):
+        if _unordered(getattr(found, field)) != _unordered(getattr(lent, field)):
             raise HardwareFault(f"{name}: {field} was {getattr(lent, field)!r}, is {getattr(found, field)!r}")
+
+
+def _unordered(value: object) -> object:
+    """The kernel lists addresses and routes by when they came."""
+    return frozenset(value) if isinstance(value, tuple) else value
 
 
 # --- what the kernel says ---------------------------------------------------------------------------------------------
@@ -295,11 +300,13 @@ def _kind(link: dict[str, Any]) -> str:
 
 
 def _addresses(name: str) -> list[str]:
-    """Each address in the words of `ip addr add`. IPv6 makes those of the link itself, and makes them anew."""
+    """Each address in the words of `ip addr add`. IPv6 makes those of the link itself and of routers' advertisements,
+    and makes them anew.
+    """
     shown = json.loads(run(["ip", "-json", "addr", "show", "dev", name]))
     lines = []
     for entry in (entry for link in shown for entry in link.get("addr_info", [])):
-        if entry["family"] == "inet6" and entry["scope"] == "link":
+        if entry["family"] == "inet6" and (entry["scope"] == "link" or entry.get("dynamic")):
             continue
         words = [f"{entry['local']}/{entry['prefixlen']}"]
         if "broadcast" in entry:
@@ -318,7 +325,7 @@ def _routes(name: str) -> list[str]:
         with suppress(ProgramFailed):  # no IPv6 here
             for line in run(["ip", family, "route", "show", "table", "all", "dev", name]).splitlines():
                 words = line.split()
-                if "kernel" not in words and words[0] not in ("local", "broadcast", "multicast", "anycast"):
+                if not {"kernel", "ra"} & set(words) and words[0] not in ("local", "broadcast", "multicast", "anycast"):
                     lines.append(" ".join(word for word in words if word not in ("linkdown", "dead")))
     return lines
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from testbed.events.fidelity_events import HostChanged
@@ -25,8 +25,9 @@ from topologies.queues import QueueReader
 FLAGS = ("bridge-nf-call-iptables", "bridge-nf-call-ip6tables", "bridge-nf-call-arptables")
 _SAVERS = (("iptables-save",), ("ip6tables-save",), ("nft", "--stateless", "list", "ruleset"))
 _COUNTERS = re.compile(r"\[\d+:\d+\]")
+_UNREAD = "cannot be read:"
 _NETWORK = "link show\nroute show table all\nneigh show nud permanent\n"
-_COMES_AND_GOES = re.compile(r",?(LOWER_UP|NO-CARRIER),?|state \w+ ")
+_COMES_AND_GOES = re.compile(r"(LOWER_UP|NO-CARRIER),|,(LOWER_UP|NO-CARRIER)\b|state \w+ | (linkdown|dead)\b")
 
 
 class HostWatch:
@@ -94,16 +95,27 @@ def _inside(pid: int) -> dict[str, list[str]]:
 
 def _network(pid: int) -> list[str]:
     """Links with MTU and flags, routes, and neighbours that were put there."""
-    with network_of(pid):
-        said = run(["ip", "-oneline", "-batch", "-"], stdin=_NETWORK)
-    return [_COMES_AND_GOES.sub("", line).strip() for line in said.splitlines()]
+    return [settled(line) for line in _lines(pid, ["ip", "-oneline", "-batch", "-"], _NETWORK)]
+
+
+def settled(line: str) -> str:
+    """What `ip` says of a link or a route, without what a carrier changes that comes or goes."""
+    return _COMES_AND_GOES.sub("", line).strip()
 
 
 def _policers(pid: int) -> list[str]:
     """Queueing disciplines at an ingress, where frames can be dropped before anybody counts them."""
-    with network_of(pid):
-        said = run(["tc", "qdisc", "show"])
-    return [line for line in said.splitlines() if line.startswith(("qdisc ingress", "qdisc clsact"))]
+    lines = _lines(pid, ["tc", "qdisc", "show"])
+    return [line for line in lines if line.startswith(("qdisc ingress", "qdisc clsact", _UNREAD))]
+
+
+def _lines(pid: int, words: Sequence[str], asked: str = "") -> list[str]:
+    """What a program says in the namespace of `pid`; that it could not is a line too, and hence a change."""
+    try:
+        with network_of(pid):
+            return run(words, stdin=asked).splitlines()
+    except (ProgramFailed, OSError) as fault:
+        return [f"{_UNREAD} {fault}"]
 
 
 def _firewall(pid: int) -> list[str]:

@@ -13,7 +13,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
@@ -25,7 +24,7 @@ from testbed.experiment.plan import read_plan
 from testbed.network.lanes import LaneTable
 from topologies.fabric import SwitchPort
 from topologies.lane_queues import PortQueues, queues_of
-from topologies.lanes import LaneFault, change
+from topologies.lanes import LaneFault, apply, change
 from topologies.programs import ProgramFailed
 from topologies.registry import RunRegistry
 
@@ -34,8 +33,8 @@ PATIENCE_S = 15.0
 FIELDS = ("max_vls", "high_limit", "vlarb_high", "vlarb_low", "sl2vl", "frame_bytes", "backlogged")
 
 
-UseTables: TypeAlias = Callable[[str, Mapping[str, LaneTable]], str]
-"""Has the soft RNIC of a node arbitrate its interfaces by these tables; says why it does not, or nothing."""
+UseTables: TypeAlias = Callable[[Mapping[str, Mapping[str, LaneTable]]], list[str]]
+"""Has soft RNICs arbitrate by these tables, by node and interface; the nodes whose NIC has not taken them."""
 
 
 class Ask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -54,7 +53,7 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     number: int
     fault: str = ""
-    """One line, which names the port; then nothing is changed."""
+    """One line, which names what refused; then nothing is changed, but for what it says could not be put back."""
     tables: dict[str, LaneTable] = {}
     """The tables in force, by port."""
     classes: dict[str, tuple[str, ...]] = {}
@@ -65,10 +64,10 @@ class LaneDesk:
     """The bench's end. `queues` is its own table of what each port's queues should be, and is kept up to date."""
 
     def __init__(
-        self, control: Path, ports: Sequence[SwitchPort], queues: dict[str, PortQueues], at_nic: UseTables
+        self, control: Path, ports: Sequence[SwitchPort], queues: dict[str, PortQueues], at_nics: UseTables
     ) -> None:
         self._control = control
-        self._at_nic = at_nic
+        self._at_nics = at_nics
         self._ports = {port.name: port for port in ports if port.fabric.lanes is not None}
         self._tables = {name: port.fabric.lanes or LaneTable() for name, port in self._ports.items()}
         self._queues = queues
@@ -87,16 +86,13 @@ class LaneDesk:
             say(f"control/{ASK}: {bad}")
             return
         classes: dict[str, tuple[str, ...]] = {}
-        fault, before = "", dict(self._tables)
+        fault = ""
         try:
-            for name, table in self._wanted(ask).items():
-                classes[name] = self._change(name, table)
-        except (ValueError, LaneFault, ProgramFailed) as problem:
+            wanted = self._wanted(ask)
+            classes = self._change(wanted)
+            self._tables |= wanted
+        except (ValueError, OSError, LaneFault, ProgramFailed) as problem:
             fault = str(problem)
-            for name in classes:
-                with suppress(LaneFault, ProgramFailed):  # what stays wrong is named by the next check
-                    self._change(name, before[name])
-            classes = {}
             say(f"lanes not changed as asked: {fault}")
         for name in classes:
             say(f"lanes of {name} changed as asked: {_words(self._tables[name])}")
@@ -105,19 +101,51 @@ class LaneDesk:
         tables = {name: self._tables[name] for name in names if name in self._tables}
         _write(self._control / ANSWER, Answer(ask.number, fault, tables, classes))
 
-    def _change(self, name: str, table: LaneTable) -> tuple[str, ...]:
-        """Both ends of one link. Raises LaneFault that names the port; then the link is as it was."""
-        port, old = self._ports[name], self._queues[name]
+    def _change(self, wanted: Mapping[str, LaneTable]) -> dict[str, tuple[str, ...]]:
+        """Both ends of every link: the switch's queues, then all NICs at once. The classes of each port.
+
+        Raises LaneFault that names what refused, after all was put back; what could not be is in its words, and what
+        should be there is what the run goes on being checked against.
+        """
+        classes: dict[str, tuple[str, ...]] = {}
+        before = {name: self._queues[name] for name in wanted}
         try:
-            new = queues_of(port, table)
-            classes = change(port, old, new)
-        except (ValueError, LaneFault, ProgramFailed) as problem:
-            raise LaneFault(f"{name}: {str(problem).removeprefix(f'{name}: ')}") from problem
-        if refused := self._at_nic(port.node.name, {port.port.interface: table}):
-            change(port, new, old)
-            raise LaneFault(f"{name}: {refused}")
-        self._queues[name], self._tables[name] = new, table
+            for name, table in wanted.items():
+                port = self._ports[name]
+                try:
+                    queues = queues_of(port, table)
+                    classes[name] = change(port, before[name], queues)
+                except (ValueError, LaneFault, ProgramFailed) as fault:
+                    raise LaneFault(f"{name}: {str(fault).removeprefix(f'{name}: ')}") from fault
+                self._queues[name] = queues
+            self._tell_nics(wanted)
+        except (OSError, LaneFault) as fault:
+            stuck = [words for name in classes for words in self._put_back(name, before[name])]
+            raise LaneFault("; ".join([str(fault), *stuck])) from fault
         return classes
+
+    def _tell_nics(self, wanted: Mapping[str, LaneTable]) -> None:
+        """Raises LaneFault if one does not take its table; those that had taken theirs have the old one again."""
+        nodes: dict[str, dict[str, LaneTable]] = {}
+        old: dict[str, dict[str, LaneTable]] = {}
+        for name, table in wanted.items():
+            port = self._ports[name]
+            nodes.setdefault(port.node.name, {})[port.port.interface] = table
+            old.setdefault(port.node.name, {})[port.port.interface] = self._tables[name]
+        deaf = self._at_nics(nodes)
+        if not deaf:
+            return
+        told = f"the soft RNIC of {', '.join(deaf)} has not taken its table"
+        stuck = self._at_nics({node: tables for node, tables in old.items() if node not in deaf})
+        raise LaneFault(f"{told}; that of {', '.join(stuck)} keeps the new one" if stuck else told)
+
+    def _put_back(self, name: str, queues: PortQueues) -> Iterator[str]:
+        """The queues that a port had, at the price of what waits; why not, if that fails."""
+        self._queues[name] = queues
+        try:
+            apply(self._ports[name], queues)
+        except (LaneFault, ProgramFailed, OSError) as fault:
+            yield f"{name} could not be put back: {fault}"
 
     def _wanted(self, ask: Ask) -> dict[str, LaneTable]:
         """All tables before the first is set, so that a fault of the asker changes nothing. Raises ValueError."""

@@ -25,7 +25,7 @@ from testbed.network.wire_profile import MEASURED_SOURCE, MODELLED, WireProfile
 
 AGE_LIMIT = timedelta(days=7)
 PATIENCE_S = 60.0
-"""For the whole self-test, which takes about ten seconds."""
+"""For the whole self-test, which takes about eight seconds."""
 _NAME = "calibration.json"
 
 

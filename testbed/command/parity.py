@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--set", dest="overrides", action="append", default=[], metavar="K=V", help="override, as workload.requests=8"
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="where the run folders are made")
-    parser.add_argument("--json", action="store_true", help="print a list of comparisons instead of tables")
+    parser.add_argument("--json", action="store_true", help="print file, comparisons and wires of each, not tables")
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -69,7 +69,7 @@ def main(arguments: argparse.Namespace) -> int:
         told.append({"file": file, "comparisons": [msgspec.to_builtins(one) for one in here], "wires": wires})
         if not arguments.json:
             lines = [line for parity in here for line in parity_text(parity)]
-            checks = [f"wire in the emulations of {name}: {check.words()}" for name, check in wires.items()]
+            checks = [f"wire in the faithful emulations of {name}: {check.words()}" for name, check in wires.items()]
             print("\n".join([f"{file}: {spec.title}", *lines, *checks]), flush=True)
     if arguments.json:
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(told), indent=1).decode() + "\n")
@@ -114,7 +114,8 @@ def _compare(
         twin = twin._replace(plans=plans)
         for name in delays:
             trials = [index for index, other in enumerate(where) if other == name]
-            check = wire_check([emulated[index].hops for index in trials], real.plans[trials[0]])
+            hops = [emulated[index].hops for index in trials if emulated[index].fidelity.verdict == "faithful"]
+            check = wire_check(hops, real.plans[trials[0]])
             wires |= {} if check is None else {name: check}
     simulated = _run(twin, "sim")
     for kind, prepared in (*folders, ("emulated", real), ("simulated", twin)):
@@ -139,6 +140,9 @@ def _delays(prepared: Prepared, trials: Sequence[TrialResults]) -> dict[str, Fro
     """Of each system at each point, from the calibration run of that one."""
     found = {}
     for trial, plan in zip(trials, prepared.plans, strict=True):
+        if trial.story.outcome != "passed":
+            words = f"its calibration run ended as {trial.story.outcome or 'lost'}: see {prepared.folder.path}"
+            raise CommandError(f"parity: {_where(trial)}: {words}", ExitCode.ERRORED)
         try:
             found[_where(trial)] = front_delays(trial.hops, plan)
         except NotMeasured as fault:

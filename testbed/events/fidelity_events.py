@@ -86,7 +86,7 @@ class WaitMeasured(Event, frozen=True, tag="wait.measured"):
     """How long one process of the run stood ready to run and had no CPU since the last such event (schedstat)."""
 
     process: str
-    """`node gpu0`, or `nic gpu0` for its soft RNIC."""
+    """`node gpu0`, `nic gpu0` for its soft RNIC, `accelerator gpu0` for its device process."""
     interval: Nanoseconds
     """Wall time since the reading before."""
     waited: Nanoseconds

@@ -54,7 +54,8 @@ def _scales(draft: Draft) -> list[str]:
         modelled_us = serialization_time(BULK_READ_BYTES, rates["compute"]) / 1000
         notes.append(
             f"rings and metadata are not scaled, so a READ of {BULK_READ_BYTES // 1024} KiB of them takes "
-            f"{here / 1000:.0f} us of true time here (wire profile) and {modelled_us:.1f} us on the modelled network"
+            f"{here / 1000:.0f} us of true time here (wire profile); its bits alone take {modelled_us:.1f} us on the "
+            "modelled network"
         )
     return notes
 

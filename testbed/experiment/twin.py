@@ -72,13 +72,13 @@ def twin_of(emulated: Plan, simulated: Plan, delays: FrontDelays) -> Plan:
     def true(wall: Nanoseconds) -> Nanoseconds:
         return round(wall / emulated.dilation)
 
-    small = max((profile.small_verb(rate) for rate in rates.values()), default=0)
+    small = profile.verb_round_trip if rates else 0
     wires = [f"{name} READs at {profile.read_rate(rate) / 1e6:.0f} Mbit/s" for name, rate in rates.items()]
+    wire = f"small verb {small / 1e3:.0f} us there and back, {', '.join(wires)} ({profile.source}); " if rates else ""
     note = (
         f"twin of an emulation at dilation {emulated.dilation:g} and byte_scale {emulated.byte_scale}, in wall time "
-        f"that the dilation divides: small verb {small / 1e3:.0f} us there and back, {', '.join(wires) or 'no RoCE'} "
-        f"({profile.source}); request {delays.to_front_end / 1e3:.0f} us, answer {delays.to_client / 1e3:.0f} us (a "
-        "calibration run)"
+        f"that the dilation divides: {wire}request {delays.to_front_end / 1e3:.0f} us, answer "
+        f"{delays.to_client / 1e3:.0f} us (a calibration run)"
     )
     return replace(
         simulated,
@@ -89,7 +89,7 @@ def twin_of(emulated: Plan, simulated: Plan, delays: FrontDelays) -> Plan:
         wire_latency=true(small) // 2,
         front_delay=true(delays.to_front_end),
         answer_delay=true(delays.to_client),
-        notes=(*simulated.notes, note, profile.words()),
+        notes=(*simulated.notes, note, *([profile.words()] if rates else [])),
     )
 
 
@@ -126,7 +126,7 @@ def wire_check(hops: Sequence[Hops], emulated: Plan) -> WireCheck | None:
     reads = [time for time in verbs if time.kind == "read" and time.bytes == bulk]
     return WireCheck(
         small_verb=_median([time for time in verbs if time.bytes <= 2 * smallest]) if verbs else None,
-        small_verb_of_profile=profile.small_verb(rate),
+        small_verb_of_profile=profile.verb_round_trip,
         read_bytes=bulk,
         read=_median(reads) if reads else None,
         read_of_profile=profile.read_time(rate, bulk, emulated.path_mtu) if reads else None,

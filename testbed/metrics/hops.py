@@ -4,9 +4,9 @@
 (`prompt.written`) until the scheduler has claimed the slot (`slot.claimed`). *Publish to client*: a token is in the
 ring (`tokens.published`) until the client has it (`token.received`), or, where no client logs, until it is streamed.
 
-The others are single parts, of which the simulated twin of an emulation is made: a request's way to the front end, a
-chunk's way to the client, and a verb's round trip (`verbs.measured`). Everything but the last is in true nanoseconds.
-It knows events of the thirteen steps (Blink summary, Figure 2), not who wrote them.
+The others are single parts: a request's way to the front end and a chunk's way to the client, which the simulated twin
+of an emulation is given, and a verb's round trip (`verbs.measured`), which is shown beside the twin's. Everything but
+the last is in true nanoseconds. It knows events of the thirteen steps (Blink summary, Figure 2), not who wrote them.
 """
 
 from __future__ import annotations

@@ -51,17 +51,17 @@ class PortFigure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The rate at which a wire in series takes as long for the bulk READ as these ports did ÷ their setting.
 
         A wire in series sends each packet at both ports of its path, one packet after the other. Below 1 where the
-        CPU is the limit, above where the bursts of the lanes hide a part of a READ.
+        NICs' CPU and pace are the limit, above where the lanes' bursts hide a part of a READ.
         """
         bits = bits_in_series(BULK_READ_BYTES, BULK_PATH_MTU)
         return bits * SECOND / max(1, self.bulk_read - self.verb_round_trip) / self.rate_bits_per_s
 
 
 def bits_in_series(message: int, path_mtu: int) -> int:
-    """Bits that a path of two ports sends one after the other for a READ's response: its frames, one of them twice."""
+    """Bits that a path of two ports sends one after the other for a READ's response: its frames, the first one twice."""
     packets = max(1, -(-message // path_mtu))
     headers = FRAME_OVERHEAD_BYTES + BTH_BYTES + ICRC_BYTES
-    return 8 * (message + packets * headers) * (packets + 1) // packets
+    return 8 * (message + min(message, path_mtu) + (packets + 1) * headers)
 
 
 class WireProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -70,9 +70,9 @@ class WireProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: str
     """`MODELLED_SOURCE` or `MEASURED_SOURCE`."""
     verb_round_trip: Nanoseconds
-    """Median of a 64-byte READ as sleeping software sees it, over the fastest ports that were measured."""
+    """Of a 64-byte READ as sleeping software sees it: the median of the medians at each rate, which shows no trend."""
     verb_round_trip_p99: Nanoseconds
-    """Its 99th percentile: what a reader of round trips must expect as jitter."""
+    """The median of their 99th percentiles: what a reader of round trips must expect as jitter."""
     packet_cost: Nanoseconds
     """CPU time of the two NICs for one full packet through the lanes, acknowledgements included."""
     packets_per_s: int
@@ -86,25 +86,21 @@ class WireProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ports: tuple[PortFigure, ...] = ()
     """By rising rate; empty where nothing was measured."""
 
-    def small_verb(self, rate_bits_per_s: int) -> Nanoseconds:
-        """Round trip of a small verb over ports of this kernel rate. Without figures of ports: of any."""
-        if not self.ports:
-            return self.verb_round_trip
-        times = [(port.rate_bits_per_s, float(port.verb_round_trip)) for port in self.ports]
-        return round(_between(times, rate_bits_per_s))
-
     def read_rate(self, rate_bits_per_s: int) -> int:
         """Bits a second of a wire in series on which READs take as long as over ports of this kernel rate.
 
-        Without figures of ports: their rate.
+        Between two measured rates the share is interpolated; below the first it is the first's, beyond the last the
+        rate itself stays what it is there. Without figures of ports: their rate.
         """
-        shares = [(port.rate_bits_per_s, port.read_share) for port in self.ports]
-        return max(1, round(rate_bits_per_s * (_between(shares, rate_bits_per_s) if shares else 1.0)))
+        if not self.ports:
+            return rate_bits_per_s
+        rate = min(rate_bits_per_s, self.ports[-1].rate_bits_per_s)
+        return max(1, round(rate * _between([(port.rate_bits_per_s, port.read_share) for port in self.ports], rate)))
 
     def read_time(self, rate_bits_per_s: int, message: int, path_mtu: int) -> Nanoseconds:
         """Round trip of one READ of so many bytes over ports of this kernel rate."""
         rate = self.read_rate(rate_bits_per_s)
-        return self.small_verb(rate_bits_per_s) + bits_in_series(message, path_mtu) * SECOND // rate
+        return self.verb_round_trip + bits_in_series(message, path_mtu) * SECOND // rate
 
     def words(self) -> str:
         """One line for notes, reports and consoles."""

@@ -5,10 +5,11 @@ Two runs on one host may have the same addresses; what belongs to a namespace en
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -25,10 +26,12 @@ ROCE_PORT = ":12B7"
 """4791, as /proc/net/udp writes it."""
 
 
-def ports_open_beside(pid: int | str) -> int:
-    """Sockets at port 4791 in the network namespace of a process."""
+def ports_open_beside(pid: int | str, addresses: Sequence[str] = ()) -> int:
+    """Sockets at port 4791 (of these addresses, where some are named) in the network namespace of a process."""
     lines = Path(f"/proc/{pid}/net/udp").read_text().splitlines()[1:]
-    return sum(line.split()[1].endswith(ROCE_PORT) for line in lines)
+    words = {socket.inet_aton(address)[::-1].hex().upper() + ROCE_PORT for address in addresses}
+    local = [line.split()[1] for line in lines]
+    return sum(word in words if words else word.endswith(ROCE_PORT) for word in local)
 
 
 def interface_counts(pid: int) -> list[int]:
@@ -117,10 +120,10 @@ def test_what_one_end_has_sent_the_other_has_received(namespaces: LinkedNamespac
 
 
 def test_the_port_is_open_in_the_nodes_namespace_only(namespaces: LinkedNamespaces) -> None:
-    before = ports_open_beside("self")
     with NicPair(namespaces) as pair:
         assert [ports_open_beside(process.pid) for process in pair.processes.values()] == [1, 1]
-        assert ports_open_beside("self") == before
+        assert [ports_open_beside(process.pid, pair.addresses) for process in pair.processes.values()] == [1, 1]
+        assert ports_open_beside("self", pair.addresses) == 0
         keeper = subprocess.Popen([*namespaces.prefix(0), "sleep", "60"])
         try:
             pair.processes[REQUESTER].kill()

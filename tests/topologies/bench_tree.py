@@ -94,8 +94,11 @@ print("stopped when asked")
 RNIC = """
 import os, signal, socket, sys
 path, run, node = (sys.argv[sys.argv.index(word) + 1] for word in ("--socket", "--run", "--node"))
-def take_tables(*_):  # as a soft RNIC does, unless it has been told to be deaf
-    if '"nics": "deaf"' not in open(f"{run}/plan.json").read(): os.unlink(f"{run}/control/{node}.lanes.json")
+def take_tables(*_):  # as a soft RNIC does, and keeps them; unless it has been told to be deaf
+    if f'"deaf nic": "{node}"' not in open(f"{run}/plan.json").read():
+        taken = sorted(os.listdir(f"{run}/control"))
+        count = sum(name.startswith(f"{node}.lanes.seen") for name in taken)
+        os.rename(f"{run}/control/{node}.lanes.json", f"{run}/control/{node}.lanes.seen{count}")
 signal.signal(signal.SIGHUP, take_tables)
 s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); s.bind(path); s.listen()
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))

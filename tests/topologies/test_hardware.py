@@ -54,7 +54,8 @@ def state(name: str) -> dict[str, object]:
     found["master"] = link.get("master")
     addresses = json.loads(run(["ip", "-json", "addr", "show", "dev", name]))[0]["addr_info"]
     # IPv6 makes an address of the link by itself, and makes it anew.
-    found["addresses"] = [entry for entry in addresses if (entry["family"], entry["scope"]) != ("inet6", "link")]
+    kept = [entry for entry in addresses if (entry["family"], entry["scope"]) != ("inet6", "link")]
+    found["addresses"] = sorted(json.dumps({k: v for k, v in entry.items() if k != "tentative"}) for entry in kept)
     found["routes"] = run(["ip", "route", "show", "table", "all", "dev", name])
     found["routes of IPv6"] = [
         line for line in run(["ip", "-6", "route", "show", "table", "all", "dev", name]).splitlines() if "2001:" in line
@@ -126,6 +127,7 @@ def test_everything_is_given_back_as_it_was(
     run(["ip", "addr", "add", "169.254.7.7/16", "scope", "link", "dev", port])
     if Path("/proc/sys/net/ipv6/conf/all/disable_ipv6").read_text().strip() == "0":  # else there are none to be kept
         run(["ip", "addr", "add", "2001:db8:7::1/64", "nodad", "dev", port])
+        run(["ip", "addr", "add", "2001:db8:9::1/64", "dev", port])
         run(["ip", "route", "add", "2001:db8:8::/48", "via", "2001:db8:7::2", "dev", port])
     run(["ethtool", "-K", port, "gro", "off", "tso", "off"])
     run(["ip", "addr", "add", "10.99.7.1/24", "broadcast", "10.99.7.255", "label", f"{port}:a", "dev", port])
