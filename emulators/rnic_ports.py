@@ -287,7 +287,8 @@ def _is_there(interface: str) -> bool:
     try:
         return socket.if_nametoindex(interface) > 0
     except OSError as fault:
-        return fault.errno not in (errno.ENODEV, errno.ENXIO)  # anything else says nothing of the interface
+        # Python 3.11 gives no number for a name that there is not; any other fault says nothing of the interface.
+        return fault.errno not in (None, errno.ENODEV, errno.ENXIO)
 
 
 def _udp_socket(address: str, port: int) -> socket.socket:

@@ -58,7 +58,7 @@ class PortFigure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def bits_in_series(message: int, path_mtu: int) -> int:
-    """Bits that a path of two ports sends one after the other for a READ's response: its frames, the first one twice."""
+    """Bits that a path of two ports sends one after the other for a READ's response: its frames, the first twice."""
     packets = max(1, -(-message // path_mtu))
     headers = FRAME_OVERHEAD_BYTES + BTH_BYTES + ICRC_BYTES
     return 8 * (message + min(message, path_mtu) + (packets + 1) * headers)
